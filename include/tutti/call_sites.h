@@ -116,6 +116,8 @@
 #define tutti_ddp_norm(ddp, norm) tutti_ddp_norm(TUTTI_DDP_HERE(ddp), norm)
 #define tutti_ddp_gather_owned(ddp, ...) tutti_ddp_gather_owned(TUTTI_DDP_HERE(ddp), __VA_ARGS__)
 #define tutti_ddp_scatter_owned(ddp, ...) tutti_ddp_scatter_owned(TUTTI_DDP_HERE(ddp), __VA_ARGS__)
+#define tutti_shards_create(comm, ...) tutti_shards_create(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_shards_step(shards, ...) tutti_shards_step(tutti_shards_at((shards), __FILE__, __LINE__), __VA_ARGS__)
 #define tutti_trainer_create(comm, ...) tutti_trainer_create(TUTTI_HERE(comm), __VA_ARGS__)
 #define tutti_trainer_step(trainer, step) tutti_trainer_step(TUTTI_TRAINER_HERE(trainer), step)
 #define tutti_trainer_save(trainer) tutti_trainer_save(TUTTI_TRAINER_HERE(trainer))

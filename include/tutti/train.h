@@ -371,6 +371,83 @@ TUTTI_API tutti_status tutti_server_join(tutti_server *server);
 /* Why the last call has failed; tutti_explain tells it too. */
 TUTTI_API const tutti_error *tutti_server_error(const tutti_server *server);
 
+/* ---- Shards of one's own --------------------------------------------------------------------------------------- */
+/* For a model that its user has cut by its width, a shard for each rank, with no layers and no parameters of ours. A step calls
+ * each rank's function with that rank's slice of the input, and puts together what they give:
+ *
+ *     tutti_shards_options options = {.struct_size = sizeof options, .step = step, .context = &shard};
+ *     tutti_shards_create(world, &options, &shards, &error);
+ *     while (…) tutti_shards_step(shards, input, count, &report);          report.output is the sum of all partial outputs
+ *     tutti_shards_free(shards);
+ *
+ * Sums are made in the canonical tree over ranks, so they have the same bits wherever the ranks are. examples/shards.c;
+ * docs/training.md. */
+
+typedef struct tutti_shards tutti_shards;
+
+enum { TUTTI_SHARDS_REASON_BYTES = 256 };
+
+/* One step of one shard. What it gives counts where it returns TUTTI_OK. */
+typedef struct tutti_shard_call {
+    uint64_t step;      /* from 1 */
+    const float *input; /* this rank's slice, */
+    size_t inputs;      /* its numbers, which may be none, */
+    size_t first;       /* and its first one's place in the whole input */
+    const float *whole; /* NULL; for options.after: the sum of all partial outputs, */
+    size_t wholes;      /* of so many numbers */
+    /* to be set: */
+    const float *output; /* this shard's partial output, which must stay until tutti_shards_step returns, */
+    size_t outputs;      /* of as many numbers as that of every other rank; or none, where the slice is empty */
+    double loss;         /* the sum over these samples */
+    double samples;
+    double norm_squared; /* the sum of the squares of this shard's gradients */
+    char *reason;        /* (TUTTI_SHARDS_REASON_BYTES): a shard that fails may say why, for all ranks to read */
+} tutti_shard_call;
+
+/* Anything but TUTTI_OK ends the step, on all ranks, with that status and the reason. */
+typedef tutti_status tutti_shard_function(void *context, tutti_shard_call *call);
+
+typedef struct tutti_shards_options {
+    size_t struct_size;
+    tutti_shard_function *step;
+    tutti_shard_function
+        *after;          /* NULL, or called when the whole output is known: for a loss of it, and gradients. What `step`
+                                  * has set of loss, samples and norm is still there, to be replaced */
+    void *context;       /* of both */
+    const size_t *sizes; /* (ranks): numbers of each rank's slice, the same on all; NULL: evenly */
+    size_t unit;         /* evenly, but cut only behind so many numbers, or a multiple of it; 0: 1 */
+} tutti_shards_options;
+
+typedef struct tutti_shards_report {
+    size_t struct_size;  /* to be set before the call */
+    uint64_t step;       /* that was taken, from 1 */
+    const float *output; /* the whole one, until the next step */
+    size_t outputs;
+    double loss;         /* sum of all losses over the sum of all samples; NaN where there are no samples */
+    double samples;      /* of all ranks */
+    double norm;         /* the root of the sum of all norm_squared */
+    double seconds;      /* of the step, on this rank, */
+    double comm_seconds; /* and of these what went by in communication, or waiting for other ranks */
+} tutti_shards_report;
+
+/* Collective, with the same sizes, unit and use of `after` on all ranks. On failure *shards is NULL and every rank gets the same
+ * status; error->rank says which one it is about. */
+TUTTI_API tutti_status tutti_shards_create(tutti_comm *comm, const tutti_shards_options *options, tutti_shards **shards,
+                                           tutti_error *error);
+TUTTI_API void tutti_shards_free(tutti_shards *shards); /* not collective; NULL is ignored */
+/* The slice of a rank of an input of `count` numbers: `inputs` of them from `first` on. */
+TUTTI_API tutti_status tutti_shards_slice(const tutti_shards *shards, size_t count, int rank, size_t *first,
+                                          size_t *inputs);
+/* Collective. `input`: the whole one, `count` numbers, on every rank; only its slice is read there. `report` may be NULL, and is
+ * set after success only. Where a function has failed, or partial outputs have different lengths (ERR_MISMATCH, which names two
+ * ranks and both lengths), or a loss or norm is not finite (ERR_DIVERGED), all ranks get that status; the shards may step again. */
+TUTTI_API tutti_status tutti_shards_step(tutti_shards *shards, const float *input, size_t count,
+                                         tutti_shards_report *report);
+/* Why the last call has failed, error->rank the rank it is about; NULL: it has not. tutti_explain tells it too. */
+TUTTI_API const tutti_error *tutti_shards_error(const tutti_shards *shards);
+/* Where its next call is, for errors; as tutti_at. */
+TUTTI_API tutti_shards *tutti_shards_at(tutti_shards *shards, const char *file, int line);
+
 /* ---- All of it together ---------------------------------------------------------------------------------------- */
 /* What `tutti train` does, a step at a time. Every rank makes the same calls. */
 
