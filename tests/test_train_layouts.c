@@ -105,16 +105,15 @@ static void test_list(int ranks, int grains)
 
 /* ---- Estimates --------------------------------------------------------------------------------------------------- */
 
-static double no_time(void *context, tutti_train_op op, int ranks, size_t bytes)
+static double no_time(void *context, const tutti_train_transfer *transfer)
 {
-    (void)context, (void)op, (void)ranks, (void)bytes;
+    (void)context, (void)transfer;
     return 0;
 }
 
-static double by_bytes(void *context, tutti_train_op op, int ranks, size_t bytes)
+static double by_bytes(void *context, const tutti_train_transfer *transfer)
 {
-    (void)op, (void)ranks;
-    return *(double *)context * (double)bytes;
+    return *(double *)context * (double)transfer->bytes;
 }
 
 /* Units that take 1, 2 and 3 per grain. */
@@ -165,6 +164,101 @@ static void test_times(void)
     CHECK_THAT(estimate(small_gpt(), &two, &costs, &other, &error) == TUTTI_OK &&
                    fabs(other.seconds - 16 * grain) < 1e-6,
                "two ranks on one core: %g s", other.seconds);
+}
+
+/* What all ranks do in the passes of a layout, and what of it recomputation adds. */
+static double more_work(tutti_train_layout layout, const tutti_train_costs *costs)
+{
+    tutti_train_estimate made;
+    tutti_error error;
+    double busy[2] = {0, 0};
+    for (int again = 0; again < 2; again++) {
+        layout.recompute = again != 0;
+        CHECK_THAT(estimate(small_gpt(), &layout, costs, &made, &error) == TUTTI_OK, "%s", error.text);
+        busy[again] = made.compute_seconds * (1 - made.idle) * layout.data * layout.pipe;
+    }
+    return busy[1] - busy[0];
+}
+
+/* Of 8 branches of 1 s forward, 3 of the 4 products of 4 (c_attn), and 4 of 8 (c_fc) are made again: for each part of backward. */
+static void test_recompute(void)
+{
+    tutti_pipeline_times units[UNITS];
+    const tutti_train_costs costs = costs_of(units, UNITS);
+    const double once = 16 * (4 * 0.75 + 4 * 0.5);
+    static const struct {
+        tutti_train_layout layout;
+        double times;
+    } rows[] = {{{1, 1, 1, 1, 0, NULL, 0, 1, false}, 1},    {{2, 1, 1, 1, 2, NULL, 0, 1, false}, 1},
+                {{1, 1, 2, 1, 0, "1f1b", 8, 1, false}, 1},  {{1, 1, 2, 1, 0, "gpipe", 8, 1, false}, 1},
+                {{1, 1, 2, 1, 0, "zb-h1", 8, 1, false}, 2}, {{1, 1, 2, 1, 0, "zb-v", 8, 1, false}, 2}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const double more = more_work(rows[i].layout, &costs), expected = rows[i].times * once;
+        CHECK_THAT(fabs(more - expected) < 0.02 * expected, "pipe=%d %s: recomputation adds %g s, not %g",
+                   rows[i].layout.pipe, rows[i].layout.pipeline, more, expected);
+    }
+}
+
+/* ---- Hosts ------------------------------------------------------------------------------------------------------- */
+
+/* What goes between hosts, of one op: the hosts, and how many share a link. 0: none does; negative: not all alike. */
+struct between {
+    tutti_train_op op;
+    int hosts, sharing, count;
+};
+
+static double note_between(void *context, const tutti_train_transfer *transfer)
+{
+    struct between *between = context;
+    if (transfer->hosts == 1) return CHECK_THAT(transfer->sharing == 1, "%d share nothing", transfer->sharing) ? 0 : 1;
+    if (transfer->op != between->op) return 0;
+    const bool same = between->count == 0 ||
+                      (between->hosts == transfer->hosts && between->sharing == transfer->sharing);
+    between->hosts = same ? transfer->hosts : -1;
+    between->sharing = same ? transfer->sharing : -1;
+    between->count++;
+    return 0;
+}
+
+static void test_hosts(void)
+{
+    static const struct {
+        tutti_train_layout layout;
+        int per_host;
+        tutti_train_op op;
+        int hosts, sharing;
+    } rows[] = {
+        {{8, 1, 1, 1, 0, NULL, 0, 1, false}, 0, TUTTI_TRAIN_ALL_REDUCE, 0, 0},
+        {{8, 1, 1, 1, 0, NULL, 0, 1, false}, 8, TUTTI_TRAIN_ALL_REDUCE, 0, 0},
+        {{8, 1, 1, 1, 0, NULL, 0, 1, false}, 4, TUTTI_TRAIN_ALL_REDUCE, 2, 1},
+        {{8, 1, 1, 1, 0, NULL, 0, 1, false}, 1, TUTTI_TRAIN_ALL_REDUCE, 8, 1},
+        {{2, 1, 1, 4, 0, NULL, 0, 1, false}, 4, TUTTI_TRAIN_ALL_REDUCE, 2, 4}, /* gradients; the width stays inside */
+        {{2, 4, 1, 1, 1, NULL, 0, 1, false}, 4, TUTTI_TRAIN_REDUCE_SCATTER, 0, 0}, /* replicas have a host each, */
+        {{2, 4, 1, 1, 2, NULL, 0, 1, false}, 4, TUTTI_TRAIN_ALL_REDUCE, 2, 4},     /* and meet between hosts */
+        {{4, 2, 1, 1, 1, NULL, 0, 1, false}, 1, TUTTI_TRAIN_ALL_GATHER, 2, 1},
+        {{4, 1, 2, 1, 0, "1f1b", 4, 1, false}, 4, TUTTI_TRAIN_SEND, 0, 0}, /* pipes inside hosts */
+        {{1, 1, 4, 2, 0, "1f1b", 4, 1, false},
+         4,
+         TUTTI_TRAIN_SEND,
+         2,
+         2}, /* the middle one crosses, and the tied weight */
+        {{2, 1, 4, 1, 0, "1f1b", 4, 1, false}, 1, TUTTI_TRAIN_SEND, 2, 1},
+        {{1, 1, 2, 4, 0, "1f1b", 4, 1, false}, 2, TUTTI_TRAIN_SEND, 2, 2},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tutti_pipeline_times units[UNITS];
+        struct between between = {.op = rows[i].op};
+        tutti_train_costs costs = costs_of(units, UNITS);
+        tutti_train_estimate made;
+        tutti_error error;
+        costs.link = note_between;
+        costs.context = &between;
+        costs.ranks_per_host = rows[i].per_host;
+        CHECK_THAT(estimate(small_gpt(), &rows[i].layout, &costs, &made, &error) == TUTTI_OK, "%s", error.text);
+        CHECK_THAT(between.hosts == rows[i].hosts && between.sharing == rows[i].sharing,
+                   "row %zu: %d go between %d hosts, %d at a time; not %d and %d", i, between.count, between.hosts,
+                   between.sharing, rows[i].hosts, rows[i].sharing);
+    }
 }
 
 /* Slower layers, links and updates never make a layout faster; 16 bytes per parameter are there on one rank. */
@@ -264,6 +358,8 @@ int main(void)
 {
     for (int ranks = 1; ranks <= 16; ranks++) test_list(ranks, ranks % 3 == 0 ? 5 : 16);
     test_times();
+    test_recompute();
+    test_hosts();
     for (int ranks = 1; ranks <= 8; ranks += ranks < 4 ? 1 : 4) test_monotone(ranks);
     test_refused();
     test_measured();

@@ -634,16 +634,25 @@ typedef enum tutti_train_op {
     TUTTI_TRAIN_OPS
 } tutti_train_op;
 
+/* One of them, between so many ranks that are on so many hosts, as evenly as can be. `sharing`: transfers that use a host's link
+ * to others at the same time, this one included; 1 on one host. */
+typedef struct tutti_train_transfer {
+    tutti_train_op op;
+    int ranks, hosts, sharing;
+    size_t bytes;
+} tutti_train_transfer;
+
 /* What things take on a machine, in seconds, measured or made up. */
 typedef struct tutti_train_costs {
     size_t struct_size;
     const tutti_pipeline_times *units; /* of one grain in each unit of the model, as tutti_train_measure has them */
     size_t unit_count;
-    double update; /* of one element: norm, optimizer */
-    double add;    /* of one element that is added to another */
-    double (*link)(void *context, tutti_train_op op, int ranks, size_t bytes);
+    double update;                                                       /* of one element: norm, optimizer */
+    double add;                                                          /* of one element that is added to another */
+    double (*link)(void *context, const tutti_train_transfer *transfer); /* NULL: no time */
     void *context;
-    int cores; /* that all ranks share; 0: each thread has one of its own */
+    int cores;          /* that all ranks share; 0: each thread has one of its own */
+    int ranks_per_host; /* successive ones; 0: all are on one host */
 } tutti_train_costs;
 
 /* Measures the units of the options' model as one of `tensor` ranks that share its width has them, on this thread, and the

@@ -22,6 +22,8 @@ static const struct cli_flag plan_flags[] = {
         {.row = {"ranks", TUTTI_OPTION_INT, "", 1, 1024, "ranks to plan for; they need not be here"},
          .offset = OFFSET(ranks),
          .short_name = "n"},
+    {.row = {"hosts", TUTTI_OPTION_INT, "1", 1, 1024, "that the ranks are on, as many on each; needs --links"},
+     .offset = OFFSET(hosts)},
     {.row = {"memory", TUTTI_OPTION_BYTES, "0", 0, INT64_MAX, "what each rank has; 0: any"}, .offset = OFFSET(memory)},
     {.row = {"measure", TUTTI_OPTION_INT, "0", 0, 1000,
              "run so many of the best here, for a few steps each, to compare"},
@@ -50,11 +52,13 @@ static const struct cli_example plan_examples[] = {
     {"tutti plan gpt --data src --ranks 2 --measure 3", "the best layout here, the first three also measured"},
     {"tutti plan gpt --vocabulary 50257 --layers 12 --heads 12 --width 768 --ranks 16 --memory 1G --picture best.svg",
      "for 16 ranks of 1 GiB, without data"},
+    {"tutti plan gpt --data src --ranks 16 --hosts 2 --links links",
+     "for two hosts of 8 ranks, with links as tutti bench --tune links --transport tcp has measured them"},
     {NULL, NULL},
 };
 
 const struct cli_page cli_plan_page = {
-    .usage = "tutti plan gpt|mlp --ranks N [--memory BYTES] [flags]",
+    .usage = "tutti plan gpt|mlp --ranks N [--hosts N --links FILE] [--memory BYTES] [flags]",
     .about =
         "Says which layout to train with: for each mesh of data, shard, pipe and tensor, ZeRO stage, table of a "
         "pipeline "
@@ -64,7 +68,9 @@ const struct cli_page cli_plan_page = {
         "refuses, are listed as such.\n\n"
         "Memory is worked out by the trainer's own functions. Times are from the model's layers, measured here for a "
         "moment on as many cores as there are ranks, and from the links of tutti sim, scaled by what is measured here. "
-        "Ranks have a core each, unless --cores says otherwise: then they take turns.\n\n"
+        "Ranks have a core each, unless --cores says otherwise: then they take turns. With --hosts successive ranks "
+        "are "
+        "on one host; those of a host that send to others at the same time share its link.\n\n"
         "Takes the flags of tutti train; --mesh, --zero, --pipeline, --micro, --accumulate, --recompute and --stages "
         "are what is "
         "planned, and refused.",
@@ -115,6 +121,16 @@ static int check_flags(const struct plan_values *values)
     if (o->fast) return cli_refuse("plan", "--fast has no grains, which layouts are planned by; leave it out");
     if (o->data[0] == '\0' && (o->vocabulary == 0 || strcmp(o->model, "mlp") == 0))
         return cli_refuse("plan", "--data is missing: what to learn; of a gpt --vocabulary is enough");
+    if (values->ranks % values->hosts != 0)
+        return cli_refuse("plan", "--hosts %lld: %lld ranks are no multiple of it", (long long)values->hosts,
+                          (long long)values->ranks);
+    if (values->hosts > 1 && values->links[0] == '\0')
+        return cli_refuse("plan",
+                          "--hosts %lld: links between hosts are not measured here; give --links FILE, which "
+                          "tutti bench --tune FILE --transport tcp writes between two of them",
+                          (long long)values->hosts);
+    if (values->hosts > 1 && values->measure > 0)
+        return cli_refuse("plan", "--measure runs layouts on this host: leave it or --hosts out");
     if (cli_is_stdout(values->picture)) return cli_refuse("plan", "--picture needs a file");
     if (values->links[0] != '\0' && access(values->links, R_OK) != 0)
         return cli_blame_path("plan", "--links: cannot read", values->links);

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { UNITS = 4096, WIDTHS = 16, POINTS = 4, LINKS = 128, SMALL = 256, LARGE = 1 << 20 };
+enum { UNITS = 4096, WIDTHS = 16, POINTS = 4, SMALL = 256, LARGE = 1 << 20 };
 
 /* ---- Layers ------------------------------------------------------------------------------------------------------ */
 
@@ -118,8 +118,8 @@ static void list_widths(const struct plan *plan)
 static int measure(const struct plan_values *values, const struct plan *plan)
 {
     char ranks[24];
-    const int64_t here = values->ranks * values->options.threads < plan->cores ? values->ranks
-                                                                               : plan->cores / values->options.threads;
+    const int64_t each = values->ranks / values->hosts, most = plan->cores / values->options.threads;
+    const int64_t here = each < most ? each : most;
     measured.options = &values->options;
     list_widths(plan);
     (void)snprintf(ranks, sizeof ranks, "%lld", (long long)(here < 1 ? 1 : here));
@@ -139,15 +139,16 @@ static const char *const op_names[TUTTI_TRAIN_OPS] = {[TUTTI_TRAIN_ALL_REDUCE] =
                                                       [TUTTI_TRAIN_ALL_TO_ALL] = "all_to_all",
                                                       [TUTTI_TRAIN_SEND] = "ping_pong"};
 
-/* Simulated once for each operation and number of ranks. */
+/* Simulated once for each operation, number of ranks and hosts, and of those that share a host's link. */
 static struct link {
     tutti_train_op op;
-    int ranks;
+    int ranks, hosts, sharing;
     double seconds[POINTS];
-} links[LINKS];
-static size_t link_count;
+} * links;
+static size_t link_count, link_room;
 static struct sim_case link_case;
 static double small_scale = 1, large_scale = 1;
+static int link_status = CLI_GO_ON; /* of the first one that could not be simulated */
 
 static int read_links(const struct plan_values *values)
 {
@@ -165,32 +166,58 @@ static int read_links(const struct plan_values *values)
     return sim_read_setup(&flags, &link_case);
 }
 
-static double simulate(tutti_train_op op, int ranks, size_t bytes)
+/* Those that share a host's link have an even part of it each. */
+static double simulate(const tutti_train_transfer *transfer)
 {
     struct sim_prediction prediction = {0};
-    link_case.op = bench_op_find(op_names[op]);
-    link_case.setup.ranks_per_host = ranks;
-    link_case.bytes = bench_whole_bytes(link_case.op, TUTTI_F32, ranks, bytes);
-    if (sim_predict_chosen(&link_case, &prediction) != CLI_GO_ON || prediction.too_large) return 0;
-    return (double)prediction.time_ns * 1e-9;
+    struct sim_case one = link_case;
+    one.op = bench_op_find(op_names[transfer->op]);
+    one.setup.hosts = transfer->hosts;
+    one.setup.ranks_per_host = (transfer->ranks + transfer->hosts - 1) / transfer->hosts;
+    one.setup.link_bytes_per_s /= transfer->sharing;
+    one.bytes = bench_whole_bytes(one.op, TUTTI_F32, one.setup.hosts * one.setup.ranks_per_host, transfer->bytes);
+    int status = sim_predict_chosen(&one, &prediction);
+    if (status == CLI_GO_ON && prediction.too_large) status = cli_fail("plan", "%s", prediction.why);
+    if (link_status == CLI_GO_ON) link_status = status;
+    return status == CLI_GO_ON ? (double)prediction.time_ns * 1e-9 : 0;
 }
 
-static const struct link *find_link(tutti_train_op op, int ranks)
+static bool is_like(const struct link *link, const tutti_train_transfer *transfer)
+{
+    return link->op == transfer->op && link->ranks == transfer->ranks && link->hosts == transfer->hosts &&
+           link->sharing == transfer->sharing;
+}
+
+/* NULL: no memory. */
+static const struct link *find_link(const tutti_train_transfer *transfer)
 {
     for (size_t i = 0; i < link_count; i++)
-        if (links[i].op == op && links[i].ranks == ranks) return &links[i];
-    if (link_count == LINKS) return &links[0];
+        if (is_like(&links[i], transfer)) return &links[i];
+    if (link_count == link_room) {
+        const size_t room = 2 * link_room + 16;
+        struct link *more = realloc(links, room * sizeof *links);
+        if (more == NULL) return NULL;
+        links = more;
+        link_room = room;
+    }
     struct link *link = &links[link_count++];
-    *link = (struct link){.op = op, .ranks = ranks};
-    for (int i = 0; i < POINTS; i++) link->seconds[i] = simulate(op, ranks, sizes[i]);
+    *link = (struct link){transfer->op, transfer->ranks, transfer->hosts, transfer->sharing, {0}};
+    for (int i = 0; i < POINTS && link_status == CLI_GO_ON; i++) {
+        tutti_train_transfer sized = *transfer;
+        sized.bytes = sizes[i];
+        link->seconds[i] = simulate(&sized);
+    }
     return link;
 }
 
 /* Linear between and beyond the sizes that were simulated. */
-static double link_seconds(void *context, tutti_train_op op, int ranks, size_t bytes)
+static double link_seconds(void *context, const tutti_train_transfer *transfer)
 {
     (void)context;
-    const struct link *link = find_link(op, ranks);
+    const size_t bytes = transfer->bytes;
+    const struct link *link = find_link(transfer);
+    if (link == NULL && link_status == CLI_GO_ON) link_status = cli_fail("plan", "out of memory");
+    if (link_status != CLI_GO_ON) return 0;
     int at = 0;
     while (at + 2 < POINTS && bytes > sizes[at + 1]) at++;
     const double part = ((double)bytes - (double)sizes[at]) / (double)(sizes[at + 1] - sizes[at]);
@@ -199,12 +226,17 @@ static double link_seconds(void *context, tutti_train_op op, int ranks, size_t b
     return fmax(seconds, 0) * pow(small_scale, 1 - large) * pow(large_scale, large);
 }
 
+static double simulate_sum(int ranks, size_t bytes)
+{
+    return simulate(&(tutti_train_transfer){TUTTI_TRAIN_ALL_REDUCE, ranks, 1, 1, bytes});
+}
+
 /* What was measured here over what the simulation makes of it. A file of links is taken as it is. */
 static void scale_links(const struct plan_values *values)
 {
     if (values->links[0] != '\0' || measured.ranks < 2) return;
-    const double small = simulate(TUTTI_TRAIN_ALL_REDUCE, measured.ranks, SMALL);
-    const double large = simulate(TUTTI_TRAIN_ALL_REDUCE, measured.ranks, LARGE);
+    const double small = simulate_sum(measured.ranks, SMALL);
+    const double large = simulate_sum(measured.ranks, LARGE);
     if (small > 0 && measured.small > 0) small_scale = measured.small / small;
     if (large > 0 && measured.large > 0) large_scale = measured.large / large;
 }
@@ -222,7 +254,8 @@ void plan_set_costs(struct plan *plan, const struct plan_row *row)
                                       .update = measured.update,
                                       .add = measured.add,
                                       .link = link_seconds,
-                                      .cores = plan->shared};
+                                      .cores = plan->shared,
+                                      .ranks_per_host = (int)(plan->values->ranks / plan->values->hosts)};
 }
 
 static void estimate_row(struct plan *plan, struct plan_row *row)
@@ -289,7 +322,8 @@ int plan_estimate(const struct plan_values *values, struct plan *plan)
     if (status == CLI_GO_ON) status = measure(values, plan);
     if (status != CLI_GO_ON) return status;
     scale_links(values);
-    for (size_t i = 0; i < plan->count; i++) estimate_row(plan, &plan->rows[i]);
+    for (size_t i = 0; i < plan->count && link_status == CLI_GO_ON; i++) estimate_row(plan, &plan->rows[i]);
+    if (link_status != CLI_GO_ON) return link_status;
     qsort(plan->rows, plan->count, sizeof *plan->rows, compare_rows);
     for (size_t i = 0; i < plan->count; i++) {
         settle(&plan->rows[i]);

@@ -85,12 +85,16 @@ static void append_TEXT(char *text, const char *name, const char *value, const c
 const char *plan_command(const struct plan *plan, const struct plan_row *row, char text[PLAN_COMMAND_BYTES])
 {
     char ranks[24];
+    const struct plan_values *values = plan->values;
     tutti_train_options options = row->options;
-    options.data = plan->values->data;
+    options.data = values->data;
     if (options.data[0] == '\0') options.data = "DATA";
-    (void)snprintf(ranks, sizeof ranks, "%lld", (long long)plan->values->ranks);
-    (void)snprintf(text, PLAN_COMMAND_BYTES, "tutti train %s", options.model);
-    append_flag(text, "ranks", ranks);
+    (void)snprintf(ranks, sizeof ranks, "%lld", (long long)(values->ranks / values->hosts));
+    if (values->hosts > 1)
+        (void)snprintf(text, PLAN_COMMAND_BYTES, "tutti run --hosts HOSTS -n %s tutti train %s", ranks, options.model);
+    else
+        (void)snprintf(text, PLAN_COMMAND_BYTES, "tutti train %s", options.model);
+    if (values->hosts == 1) append_flag(text, "ranks", ranks);
 #define APPEND(name, kind, initial, low, high, help) append_##kind(text, #name, options.name, initial);
     TUTTI_TRAIN_LIST(APPEND)
 #undef APPEND
@@ -176,11 +180,12 @@ void plan_print(FILE *stream, const struct plan *plan)
     const struct plan_values *values = plan->values;
     const size_t show = values->show == 0 || (size_t)values->show > plan->fitting ? plan->fitting
                                                                                   : (size_t)values->show;
-    char sharing[48] = "ranks have one each";
+    char sharing[48] = "ranks have one each", hosts[48] = "";
+    if (values->hosts > 1) (void)snprintf(hosts, sizeof hosts, " of %lld hosts", (long long)values->hosts);
     if (plan->shared > 0) (void)snprintf(sharing, sizeof sharing, "ranks share %d", plan->shared);
-    (void)fprintf(stream, "%s of %zu parameters on %lld ranks (%d cores here, %s): %zu layouts", values->options.model,
-                  plan->possible > 0 ? plan->rows[0].estimate.memory.parameters : 0, (long long)values->ranks,
-                  plan->cores, sharing, plan->count);
+    (void)fprintf(stream, "%s of %zu parameters on %lld ranks%s (%d cores here, %s): %zu layouts",
+                  values->options.model, plan->possible > 0 ? plan->rows[0].estimate.memory.parameters : 0,
+                  (long long)values->ranks, hosts, plan->cores, sharing, plan->count);
     (void)fprintf(stream, ", %zu possible, %zu fit\n\n", plan->possible, plan->fitting);
     if (show > 0)
         (void)fprintf(stream, "%3s  %-46s %10s %6s %10s %10s %10s %10s %10s %10s %10s %6s\n", "", "layout", "step",
@@ -267,9 +272,10 @@ int plan_json(const struct plan *plan)
     if (path[0] == '\0') return CLI_GO_ON;
     FILE *stream = cli_is_stdout(path) ? stdout : fopen(path, "we");
     if (stream == NULL) return cli_blame_path("plan", "cannot write", path);
-    (void)fprintf(stream, "{\"model\": \"%s\", \"ranks\": %lld, \"memory\": %lld, \"cores\": %d, \"layouts\": [",
-                  plan->values->options.model, (long long)plan->values->ranks, (long long)plan->values->memory,
-                  plan->shared);
+    (void)fprintf(
+        stream, "{\"model\": \"%s\", \"ranks\": %lld, \"hosts\": %lld, \"memory\": %lld, \"cores\": %d, \"layouts\": [",
+        plan->values->options.model, (long long)plan->values->ranks, (long long)plan->values->hosts,
+        (long long)plan->values->memory, plan->shared);
     for (size_t i = 0; i < plan->count; i++) {
         (void)fputs(i == 0 ? "\n" : ",\n", stream);
         json_row(stream, plan, &plan->rows[i]);

@@ -111,6 +111,8 @@ tutti_status tti_pass_find_blocks(struct tutti_pass *pass);
 bool tti_pass_out_is_remade(const struct tutti_pass *pass, int layer);
 /* Places what is made again, all blocks over each other; the floats needed. */
 size_t tti_pass_lay_out_blocks(struct tutti_pass *pass, float *memory);
+/* The end of the layers of a block, which begins and ends with these two, that must be made again. */
+int tti_pass_remade_end(const tutti_model *model, int first, int last);
 /* Where backward comes to this layer: makes its block again if that ends with it. */
 tutti_status tti_pass_remake(struct tutti_pass *pass, int layer);
 

@@ -63,11 +63,11 @@ size_t tti_pass_lay_out_blocks(struct tutti_pass *pass, float *memory)
     return most;
 }
 
-/* The end of the layers of a block that must be made again. What the last one puts out is still there. Before it a layer is
- * left out whose output neither its own backward nor that of the next one looks at, such as a product before dropout. */
-static int remade_end(const struct tutti_pass *pass, int first, int last)
+/* What the last one puts out is still there. Before it a layer is left out whose output neither its own backward nor that of the
+ * next one looks at, such as a product before dropout. */
+int tti_pass_remade_end(const tutti_model *model, int first, int last)
 {
-    tutti_layer *const *layers = pass->model->layers;
+    tutti_layer *const *layers = model->layers;
     int end = last + 1;
     while (end > first && layers[end - 1]->saved == 0 &&
            (end - 1 == last ||
@@ -80,5 +80,5 @@ tutti_status tti_pass_remake(struct tutti_pass *pass, int layer)
 {
     if (pass->places[layer].block != layer) return TUTTI_OK;
     const int first = pass->model->layers[layer]->add_from;
-    return tti_pass_forward_layers(pass, first, remade_end(pass, first, layer));
+    return tti_pass_forward_layers(pass, first, tti_pass_remade_end(pass->model, first, layer));
 }

@@ -7,6 +7,7 @@
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
 #include "base/status.h"
+#include "nn/pass.h"
 #include "train/ddp.h"
 #include "train/train_traffic.h"
 #include <math.h>
@@ -14,30 +15,68 @@
 
 /* ---- Passes ---------------------------------------------------------------------------------------------------- */
 
-/* The times of layers for one micro-batch of so many samples, meetings and messages to the next and last stage included. */
-static tutti_pipeline_times times_of(const struct tutti_trainer *t, const tutti_train_costs *costs,
-                                     struct tti_layers layers, double samples, struct tti_train_traffic *traffic)
+static double weights_of(const tutti_model *model, int from, int to)
+{
+    double count = 0;
+    for (int i = from; i < to; i++)
+        for (int n = 0; n < model->layers[i]->tensor_count; n++)
+            count += (double)model->tensors[model->layers[i]->tensors[n]].count;
+    return count;
+}
+
+/* The share of a unit's forward that backward makes again with recompute: by the weights of its layers. */
+static double remade_share(const tutti_model *model, struct tti_layers unit)
+{
+    double remade = 0;
+    for (int i = unit.lo; i < unit.hi; i++) {
+        const int last = model->layers[i]->add_to;
+        if (last < 0) continue;
+        remade += weights_of(model, i, tti_pass_remade_end(model, i, last));
+        i = last;
+    }
+    return remade > 0 ? remade / weights_of(model, unit.lo, unit.hi) : 0;
+}
+
+/* What the layers take by themselves, of so many samples. Where backward is in two parts, each makes branches again. */
+static tutti_pipeline_times layer_times(const struct tutti_trainer *t, const tutti_train_costs *costs,
+                                        struct tti_layers layers, double samples, bool split)
 {
     const tutti_model *model = t->model;
     const double grain = (double)(t->options.batch / (int64_t)t->cells), scale = samples / (grain > 0 ? grain : 1);
-    const double rows = samples * (double)tutti_model_rows(model);
     tutti_pipeline_times times = {0};
-    int unit = 0;
-    for (int i = 0; i < layers.hi && (size_t)unit < costs->unit_count; i = tti_unit_at(model, i).hi, unit++) {
+    for (int i = 0, unit = 0; i < layers.hi && (size_t)unit < costs->unit_count; i = tti_unit_at(model, i).hi, unit++) {
         if (i < layers.lo) continue;
-        times.forward += scale * costs->units[unit].forward;
-        times.input += scale * costs->units[unit].input;
-        times.weights += scale * costs->units[unit].weights;
+        const tutti_pipeline_times *one = &costs->units[unit];
+        const double again = t->options.recompute ? one->forward * remade_share(model, tti_unit_at(model, i)) : 0;
+        times.forward += scale * one->forward;
+        times.input += scale * (one->input + again);
+        times.weights += scale * (one->weights + (split ? again : 0));
     }
-    if (t->options.recompute) times.input += times.forward; /* nearly all of it is made again */
-    const double before = traffic->seconds;
-    tti_traffic_forward(traffic, model, layers, rows);
+    return times;
+}
+
+/* The times of a stage for one micro-batch of so many samples, meetings and messages to the next and last stage included. Without
+ * a pipe the stage is 0, and all of the model. */
+static tutti_pipeline_times times_of(const struct tutti_trainer *t, const tutti_train_costs *costs, int stage,
+                                     double samples, struct tti_train_traffic *traffic)
+{
+    const struct tti_trainer_pipeline *p = t->pipeline;
+    const tutti_model *model = t->model;
+    const struct tti_layers layers = p == NULL ? (struct tti_layers){0, model->layer_count} : p->ranges[stage];
+    const double rows = samples * (double)tutti_model_rows(model), before = traffic->seconds;
+    traffic->trainer = t;
+    traffic->pipe = p == NULL ? 0 : tutti_pipeline_rank(p->table, stage, NULL);
+    tutti_pipeline_times times = layer_times(t, costs, layers, samples,
+                                             p != NULL && tti_trainer_pipeline_splits(p, traffic->pipe));
+    tti_traffic_forward(traffic, layers, rows);
     if (layers.hi < model->layer_count)
-        tti_traffic_send(traffic, (size_t)(rows * (double)model->layers[layers.hi - 1]->outputs) * sizeof(float));
+        tti_traffic_send(traffic, tutti_pipeline_rank(p->table, stage + 1, NULL),
+                         (size_t)(rows * (double)model->layers[layers.hi - 1]->outputs) * sizeof(float));
     const double between = traffic->seconds;
-    tti_traffic_backward(traffic, model, layers, rows);
+    tti_traffic_backward(traffic, layers, rows);
     if (layers.lo > 0)
-        tti_traffic_send(traffic, (size_t)(rows * (double)model->layers[layers.lo]->inputs) * sizeof(float));
+        tti_traffic_send(traffic, tutti_pipeline_rank(p->table, stage - 1, NULL),
+                         (size_t)(rows * (double)model->layers[layers.lo]->inputs) * sizeof(float));
     times.forward += between - before;
     times.input += traffic->seconds - between;
     return times;
@@ -78,7 +117,7 @@ static tutti_status run_table(const struct tutti_trainer *t, const tutti_train_c
     if (times == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for the times of stages");
     for (int stage = 0; stage < p->about.stages; stage++) {
         struct tti_train_traffic ignored = {.costs = costs};
-        times[stage] = times_of(t, costs, p->ranges[stage], samples, &ignored);
+        times[stage] = times_of(t, costs, stage, samples, &ignored);
     }
     tutti_status status = tutti_pipeline_check(p->table, times, (size_t)p->about.stages, &verdict, error);
     tti_free(times);
@@ -92,8 +131,7 @@ static tutti_status time_passes(const struct tutti_trainer *t, const tutti_train
     if (t->pipeline != NULL) return run_table(t, costs, NULL, passes, error);
     struct tti_train_traffic ignored = {.costs = costs};
     const double rounds = rounds_of(t);
-    const struct tti_layers all = {0, t->model->layer_count};
-    *passes = (struct passes){rounds * sum_of(times_of(t, costs, all, samples_of(t) / rounds, &ignored)), 0};
+    *passes = (struct passes){rounds * sum_of(times_of(t, costs, 0, samples_of(t) / rounds, &ignored)), 0};
     return TUTTI_OK;
 }
 
@@ -107,9 +145,8 @@ static void count_passes(const struct tutti_trainer *t, const tutti_train_costs 
     const double rounds = p == NULL ? rounds_of(t) : (double)t->options.accumulate * p->about.micros;
     struct tti_train_traffic one = {.costs = costs};
     for (int chunk = 0; chunk < (p == NULL ? 1 : p->about.chunks); chunk++) {
-        const struct tti_layers layers = p == NULL ? (struct tti_layers){0, t->model->layer_count}
-                                                   : p->stages[chunk].layers;
-        (void)times_of(t, costs, layers, samples_of(t) / rounds, &one);
+        const int stage = p == NULL ? 0 : tutti_pipeline_stage(p->table, t->mesh.at[TTI_MESH_PIPE], chunk);
+        (void)times_of(t, costs, stage, samples_of(t) / rounds, &one);
     }
     traffic->operations += (size_t)((double)one.operations * rounds);
     traffic->sent_bytes += one.sent_bytes * rounds;
@@ -147,7 +184,7 @@ struct sums {
 static tutti_status add_rank(const struct tutti_trainer *t, const tutti_train_costs *costs, struct sums *sums,
                              tutti_train_estimate *estimate, tutti_error *error)
 {
-    struct tti_train_traffic traffic = {.costs = costs};
+    struct tti_train_traffic traffic = {.costs = costs, .trainer = t, .pipe = t->mesh.at[TTI_MESH_PIPE]};
     struct passes passes = {0};
     tutti_train_about about;
     tutti_trainer_describe(t, &about);
@@ -158,7 +195,7 @@ static tutti_status add_rank(const struct tutti_trainer *t, const tutti_train_co
         estimate->rank = t->world_rank;
     }
     TTI_TRY(time_passes(t, costs, &passes, error));
-    tti_traffic_batch(&traffic, t);
+    tti_traffic_batch(&traffic);
     const double update = update_seconds(t, costs);
     if (traffic.seconds + update > sums->after) {
         sums->after = traffic.seconds + update;
@@ -272,8 +309,7 @@ static tutti_status add_row(const struct tutti_trainer *t, const tutti_train_cos
 {
     struct tti_train_traffic ignored = {.costs = costs};
     const double own = rounds_of(t), samples = samples_of(t) / own;
-    const struct tti_layers all = {0, t->model->layer_count};
-    const tutti_pipeline_times times = times_of(t, costs, all, samples, &ignored);
+    const tutti_pipeline_times times = times_of(t, costs, 0, samples, &ignored);
     double at = 0;
     for (int i = 0; i < (int)own && i < rounds; i++) {
         TTI_TRY(tutti_pipeline_add(rows, t->world_rank, (tutti_pipeline_step){TUTTI_PIPELINE_FORWARD, 0, i}, error));

@@ -12,18 +12,111 @@ static double sent_share(tutti_train_op op, int ranks)
     return op == TUTTI_TRAIN_ALL_REDUCE ? 2 * others : others;
 }
 
-static void add(struct tti_train_traffic *traffic, tutti_train_op op, int ranks, double bytes)
+/* ---- Who is where ---------------------------------------------------------------------------------------------- */
+
+/* Ranks that do something together: `count` of them, `stride` apart. Ranks along any dimension of the mesh are, and so are those
+ * that share the batch. */
+struct group {
+    int first, stride, count;
+};
+
+/* Ranks of the mesh between a coordinate and the next one. */
+static int stride_of(const struct tutti_trainer *t, enum tti_mesh_dimension dimension)
 {
-    if (ranks < 2 || bytes <= 0) return;
-    traffic->operations++;
-    traffic->sent_bytes += bytes * sent_share(op, ranks);
-    if (traffic->costs->link != NULL)
-        traffic->seconds += traffic->costs->link(traffic->costs->context, op, ranks, (size_t)bytes);
+    int stride = 1;
+    for (int i = TTI_MESH_DIMENSIONS - 1; i > (int)dimension; i--) stride *= t->mesh.sizes[i];
+    return stride;
 }
 
-void tti_traffic_send(struct tti_train_traffic *traffic, size_t bytes)
+/* The rank that it is about. */
+static int rank_of(const struct tti_train_traffic *traffic, int pipe)
 {
-    add(traffic, TUTTI_TRAIN_SEND, 2, (double)bytes);
+    const struct tutti_trainer *t = traffic->trainer;
+    return t->world_rank + (pipe - t->mesh.at[TTI_MESH_PIPE]) * stride_of(t, TTI_MESH_PIPE);
+}
+
+static struct group batch_group(const struct tti_train_traffic *traffic)
+{
+    const struct tutti_trainer *t = traffic->trainer;
+    const int stride = stride_of(t, TTI_MESH_SHARD);
+    return (struct group){rank_of(traffic, traffic->pipe) - t->rank * stride, stride, t->size};
+}
+
+/* Those that own everything together, and those that own the same. */
+static struct group replica_group(const struct tti_train_traffic *traffic)
+{
+    const struct group all = batch_group(traffic);
+    const int count = all.count / traffic->trainer->ddp->zero.replicas;
+    return (struct group){all.first + traffic->trainer->rank / count * count * all.stride, all.stride, count};
+}
+
+static struct group same_group(const struct tti_train_traffic *traffic)
+{
+    const struct group all = batch_group(traffic);
+    const int replicas = traffic->trainer->ddp->zero.replicas, each = all.count / replicas;
+    return (struct group){all.first + traffic->trainer->rank % each * all.stride, each * all.stride, replicas};
+}
+
+static struct group width_group(const struct tti_train_traffic *traffic)
+{
+    const struct tutti_trainer *t = traffic->trainer;
+    return (struct group){rank_of(traffic, traffic->pipe) - t->mesh.at[TTI_MESH_TENSOR], 1,
+                          t->mesh.sizes[TTI_MESH_TENSOR]};
+}
+
+static int hosts_of(const struct tti_train_traffic *traffic, struct group group)
+{
+    const int each = traffic->costs->ranks_per_host;
+    int hosts = 0, last = -1;
+    for (int i = 0; each > 0 && i < group.count; i++) {
+        const int host = (group.first + i * group.stride) / each;
+        if (host != last) hosts++;
+        last = host;
+    }
+    return hosts > 0 ? hosts : 1;
+}
+
+/* How many groups like this one go through a host's link at a time: all of its ranks are in one. */
+static int sharing_of(const struct tti_train_traffic *traffic, struct group group, int hosts)
+{
+    const int here = (group.count + hosts - 1) / hosts, each = traffic->costs->ranks_per_host;
+    return hosts == 1 || each <= here ? 1 : each / here;
+}
+
+/* How many ranks of this rank's host have the same stages: they send at the same time. */
+static int senders(const struct tti_train_traffic *traffic, int rank)
+{
+    const struct tutti_trainer *t = traffic->trainer;
+    const int each = traffic->costs->ranks_per_host, first = rank / each * each;
+    int count = 0;
+    for (int r = first; r < first + each && r < t->world_size; r++)
+        count += tti_trainer_mesh_at(&t->mesh, r, TTI_MESH_PIPE) == traffic->pipe;
+    return count;
+}
+
+/* ---- Adding up ------------------------------------------------------------------------------------------------- */
+
+static void add_transfer(struct tti_train_traffic *traffic, const tutti_train_transfer *transfer, double bytes)
+{
+    traffic->operations++;
+    traffic->sent_bytes += bytes * sent_share(transfer->op, transfer->ranks);
+    if (traffic->costs->link != NULL) traffic->seconds += traffic->costs->link(traffic->costs->context, transfer);
+}
+
+static void add(struct tti_train_traffic *traffic, tutti_train_op op, struct group group, double bytes)
+{
+    if (group.count < 2 || bytes <= 0) return;
+    const int hosts = hosts_of(traffic, group), sharing = sharing_of(traffic, group, hosts);
+    add_transfer(traffic, &(tutti_train_transfer){op, group.count, hosts, sharing, (size_t)bytes}, bytes);
+}
+
+void tti_traffic_send(struct tti_train_traffic *traffic, int to, size_t bytes)
+{
+    const int from = rank_of(traffic, traffic->pipe), there = rank_of(traffic, to);
+    const int hosts = hosts_of(traffic, (struct group){from, there - from, 2});
+    if (bytes == 0) return;
+    const int sharing = hosts > 1 ? senders(traffic, from) : 1;
+    add_transfer(traffic, &(tutti_train_transfer){TUTTI_TRAIN_SEND, 2, hosts, sharing, bytes}, (double)bytes);
 }
 
 /* ---- Ranks that share the batch -------------------------------------------------------------------------------- */
@@ -37,15 +130,15 @@ static double bucket_bytes(const struct tti_bucket *bucket)
 static void add_bucket(struct tti_train_traffic *traffic, const struct tutti_ddp *ddp,
                        const struct tti_grain_pass *pass, double bytes)
 {
-    const int replicas = ddp->zero.replicas, group = ddp->size / replicas;
+    const struct group all = batch_group(traffic), replica = replica_group(traffic);
     if (!pass->aligned) {
-        for (int round = 0; round < pass->rounds; round++) add(traffic, TUTTI_TRAIN_ALL_TO_ALL, ddp->size, bytes);
-        if (ddp->zero.stage == 0) add(traffic, TUTTI_TRAIN_ALL_GATHER, ddp->size, bytes);
+        for (int round = 0; round < pass->rounds; round++) add(traffic, TUTTI_TRAIN_ALL_TO_ALL, all, bytes);
+        if (ddp->zero.stage == 0) add(traffic, TUTTI_TRAIN_ALL_GATHER, all, bytes);
     } else if (ddp->zero.stage == 0) {
-        add(traffic, TUTTI_TRAIN_ALL_REDUCE, ddp->size, bytes);
+        add(traffic, TUTTI_TRAIN_ALL_REDUCE, all, bytes);
     } else {
-        add(traffic, TUTTI_TRAIN_REDUCE_SCATTER, group, bytes);
-        add(traffic, TUTTI_TRAIN_ALL_REDUCE, replicas, bytes / group);
+        add(traffic, TUTTI_TRAIN_REDUCE_SCATTER, replica, bytes);
+        add(traffic, TUTTI_TRAIN_ALL_REDUCE, same_group(traffic), bytes / replica.count);
     }
 }
 
@@ -59,47 +152,46 @@ static int gatherings(const struct tutti_ddp *ddp)
 static void add_ddp(struct tti_train_traffic *traffic, const struct tutti_ddp *ddp)
 {
     for (size_t b = 0; b < ddp->bucket_count; b++) {
-        const double bytes = bucket_bytes(&ddp->buckets[b]);
+        const double bytes = bucket_bytes(&ddp->buckets[b]), values = ddp->zero.bf16 ? bytes / 2 : bytes;
         for (int i = 0; i < ddp->pass_count; i++) add_bucket(traffic, ddp, &ddp->passes[i], bytes);
-        for (int i = 0; i < gatherings(ddp); i++)
-            add(traffic, TUTTI_TRAIN_ALL_GATHER, ddp->size / ddp->zero.replicas, bytes);
+        for (int i = 0; i < gatherings(ddp); i++) add(traffic, TUTTI_TRAIN_ALL_GATHER, replica_group(traffic), values);
     }
 }
 
-void tti_traffic_batch(struct tti_train_traffic *traffic, const struct tutti_trainer *t)
+void tti_traffic_batch(struct tti_train_traffic *traffic)
 {
+    const struct tutti_trainer *t = traffic->trainer;
     const struct tti_tie *tie = &t->tie;
     const double tied = (double)(tie->elements * sizeof(float));
     add_ddp(traffic, t->ddp);
     if (tie->ddp != NULL) add_ddp(traffic, tie->ddp);
     if (tie->ddp != NULL && tie->passes)
-        add(traffic, TUTTI_TRAIN_ALL_TO_ALL, t->ddp->size / t->ddp->zero.replicas,
-            tied / (t->ddp->size / t->ddp->zero.replicas));
-    if (tie->owns != tie->shares) add(traffic, TUTTI_TRAIN_SEND, 2, tied);
+        add(traffic, TUTTI_TRAIN_ALL_TO_ALL, replica_group(traffic), tied / replica_group(traffic).count);
+    if (tie->owns != tie->shares) tti_traffic_send(traffic, tie->owns ? tie->sharer : tie->owner, (size_t)tied);
 }
 
 /* ---- Ranks that share the width -------------------------------------------------------------------------------- */
 
-void tti_traffic_forward(struct tti_train_traffic *traffic, const tutti_model *model, struct tti_layers layers,
-                         double rows)
+void tti_traffic_forward(struct tti_train_traffic *traffic, struct tti_layers layers, double rows)
 {
-    const int ranks = model->width.ranks;
+    const tutti_model *model = traffic->trainer->model;
+    const struct group ranks = width_group(traffic);
     for (int i = layers.lo; i < layers.hi; i++) {
         const tutti_layer *layer = model->layers[i];
         if (!layer->meets) continue;
         if (layer->gathers > 0)
-            add(traffic, TUTTI_TRAIN_ALL_GATHER, ranks, rows * (double)(layer->gathers * ranks) * sizeof(float));
+            add(traffic, TUTTI_TRAIN_ALL_GATHER, ranks, rows * (double)(layer->gathers * ranks.count) * sizeof(float));
         else
             add(traffic, TUTTI_TRAIN_ALL_REDUCE, ranks, rows * (double)layer->outputs * sizeof(float));
     }
 }
 
-void tti_traffic_backward(struct tti_train_traffic *traffic, const tutti_model *model, struct tti_layers layers,
-                          double rows)
+void tti_traffic_backward(struct tti_train_traffic *traffic, struct tti_layers layers, double rows)
 {
+    const tutti_model *model = traffic->trainer->model;
     for (int i = layers.lo; i < layers.hi; i++) {
         const tutti_layer *layer = model->layers[i];
         if (layer->meets_back && layer->index > 0)
-            add(traffic, TUTTI_TRAIN_ALL_REDUCE, model->width.ranks, rows * (double)layer->inputs * sizeof(float));
+            add(traffic, TUTTI_TRAIN_ALL_REDUCE, width_group(traffic), rows * (double)layer->inputs * sizeof(float));
     }
 }

@@ -323,7 +323,7 @@ static tutti_status backward(void *context, const tutti_pipeline_call *call)
 
 /* ---- Making it ------------------------------------------------------------------------------------------------- */
 
-static bool is_split(const struct tti_trainer_pipeline *p, int rank)
+bool tti_trainer_pipeline_splits(const struct tti_trainer_pipeline *p, int rank)
 {
     size_t count;
     const tutti_pipeline_step *steps = tutti_pipeline_steps(p->table, rank, &count);
@@ -341,7 +341,7 @@ static tutti_status make_pass(struct tutti_trainer *t, int chunk, tutti_error *e
                                   .grains = (int)t->piece,
                                   .threads = (int)t->options.threads,
                                   .recompute = t->options.recompute,
-                                  .split = is_split(p, t->mesh.at[TTI_MESH_PIPE]),
+                                  .split = tti_trainer_pipeline_splits(p, t->mesh.at[TTI_MESH_PIPE]),
                                   .first_layer = stage->layers.lo,
                                   .end_layer = stage->layers.hi,
                                   .slots = tutti_pipeline_slots(p->runner, chunk),

@@ -45,6 +45,8 @@ struct tti_trainer_pipeline {
 tutti_status tti_trainer_pipeline_plan(struct tutti_trainer *trainer, tutti_error *error);
 /* Collective: cuts the model, and keeps this rank's layers of it. */
 tutti_status tti_trainer_pipeline_cut(struct tutti_trainer *trainer, tutti_error *error);
+/* True if backward is in two parts on that rank of the pipe. */
+bool tti_trainer_pipeline_splits(const struct tti_trainer_pipeline *pipeline, int rank);
 /* This rank's samples of a step. */
 size_t tti_trainer_pipeline_samples(const struct tutti_trainer *trainer);
 /* Collective: the runner and the passes of the stages. */

@@ -64,6 +64,28 @@ taken = [l for l in plan["layouts"] if "fits" in l]
 assert all(l["fits"] == (l["bytes"] <= limit) for l in taken) and len({l["fits"] for l in taken}) == 2
 PY
 
+# Ranks on two hosts: what goes between them takes as long as the file's link says
+printf '# link 10M:1ms\n# local 10G:200ns\n# copy 0:1us\n' >slow
+printf '# link 10G:1us\n# local 10G:200ns\n# copy 0:1us\n' >fast
+for row in slow:2 fast:2 slow:1; do
+    # shellcheck disable=SC2086 # words
+    tool plan $small --ranks 4 --hosts "${row#*:}" --links "${row%:*}" --json "$row.json"
+    check "links $row: status" 0 "$STATUS"
+done
+python3 - <<'PY' || FAILED=$((FAILED + 1))
+import json
+def comm(name, **wanted):
+    for l in json.load(open(name))["layouts"]:
+        if all(l[k] == v for k, v in wanted.items()): return l["comm_seconds"]
+data = dict(data=4, shard=1, pipe=1, tensor=1, zero=0, accumulate=1, recompute=False)
+slow, fast, one = (comm(n + ".json", **data) for n in ("slow:2", "fast:2", "slow:1"))
+bytes = 4 * 7744 # gradients: each host sends half of them, and gets half
+assert slow > bytes / (10e6 / 8) and fast < slow / 5 and one < slow / 5, (slow, fast, one)
+PY
+matches 'two hosts: the command' '^tutti run --hosts HOSTS -n 2 tutti train gpt --data DATA ' "$(
+    # shellcheck disable=SC2086 # words
+    "$TUTTI" plan $small --ranks 4 --hosts 2 --links fast --show 1 | tail -n 1)"
+
 # shellcheck disable=SC2086 # words
 refused '^tutti plan: no layout fits into 1.00 KiB per rank: the nearest, [a-z=0-9, -]+, needs [0-9.]+ KiB$' plan $small --ranks 2 --memory 1K
 refused "^tutti plan: unknown model 'gtp'; it can be gpt or mlp$" plan gtp --ranks 2 --vocabulary 64
@@ -75,6 +97,9 @@ refused '^tutti plan: --fast has no grains' plan gpt --vocabulary 64 --ranks 2 -
 refused '^tutti plan: .*4 heads|^tutti plan: .*3 heads' plan gpt --vocabulary 64 --ranks 1 --heads 3 --width 16
 refused '^tutti plan: ' plan gpt --data /nonexistent/file --ranks 2
 refused '^tutti plan: --links: cannot read /nonexistent/file' plan gpt --vocabulary 64 --ranks 2 --links /nonexistent/file
+refused '^tutti plan: --hosts 3: 4 ranks are no multiple of it$' plan gpt --vocabulary 64 --ranks 4 --hosts 3 --links fast
+refused '^tutti plan: --hosts 2: links between hosts are not measured here; give --links' plan gpt --vocabulary 64 --ranks 4 --hosts 2
+refused '^tutti plan: --measure runs layouts on this host' plan gpt --vocabulary 64 --ranks 4 --hosts 2 --links fast --measure 1
 refused '^tutti plan: --picture needs a file$' plan gpt --vocabulary 64 --ranks 2 --picture -
 refused '^tutti plan: .*/nonexistent/x.svg' plan gpt --vocabulary 64 --ranks 2 --picture /nonexistent/x.svg
 finish
