@@ -70,26 +70,42 @@ tutti_status tti_api_no_comm(enum tti_kind kind)
                             tti_kind_name(kind));
 }
 
-tutti_status tti_api_begin(tutti_comm *comm, enum tti_kind kind)
+static __attribute__((noinline)) tutti_status refuse_forked(tutti_comm *comm, enum tti_kind kind)
 {
-    if (comm == NULL) return tti_api_no_comm(kind);
-    if (comm->caller.starting != NULL) return TUTTI_OK; /* the form that starts has asked before */
-    if (tti_comm_is_stillborn(comm)) return comm->errors.call.status;
-    if (comm->traits.fork_count != tti_fork_count())
-        return tti_comm_refuse(comm, kind, TUTTI_ERR_FORKED,
-                               "this comm belongs to the parent process; a child must join for itself");
-    if (comm->traits.restricted && needs_all(kind)) TTI_TRY(restrict_call(comm, kind));
+    return tti_comm_refuse(comm, kind, TUTTI_ERR_FORKED,
+                           "this comm belongs to the parent process; a child must join for itself");
+}
+
+static __attribute__((noinline)) tutti_status refuse_broken(tutti_comm *comm, enum tti_kind kind)
+{
+    tutti_status status = broken_before(comm, kind);
+    tti_group_miss(comm, kind);
+    tti_call_end(comm);
+    return status;
+}
+
+static inline tutti_status begin_allowed(tutti_comm *comm, enum tti_kind kind)
+{
     tti_thread_local_op_clear(comm); /* it lies where this call will */
     comm->errors.call.status = TUTTI_OK;
     atomic_store_explicit(&comm->errors.shows_ended, false, memory_order_relaxed);
     if (comm->caller.stream != NULL && !goes_on_stream(kind)) return not_on_stream(comm, kind);
-    if (tti_comm_is_broken(comm)) {
-        tutti_status status = broken_before(comm, kind);
-        tti_group_miss(comm, kind);
-        tti_call_end(comm);
-        return status;
-    }
-    return TUTTI_OK;
+    return tti_comm_is_broken(comm) ? refuse_broken(comm, kind) : TUTTI_OK;
+}
+
+static __attribute__((noinline)) tutti_status begin_restricted(tutti_comm *comm, enum tti_kind kind)
+{
+    if (needs_all(kind)) TTI_TRY(restrict_call(comm, kind));
+    return begin_allowed(comm, kind);
+}
+
+/* Nothing is called where nothing is unusual, so no register is saved. */
+tutti_status tti_api_begin_call(tutti_comm *comm, enum tti_kind kind)
+{
+    if (comm == NULL) return tti_api_no_comm(kind);
+    if (tti_comm_is_stillborn(comm)) return comm->errors.call.status;
+    if (comm->traits.fork_count != tti_fork_count()) return refuse_forked(comm, kind);
+    return comm->traits.restricted ? begin_restricted(comm, kind) : begin_allowed(comm, kind);
 }
 
 /* Whether the host's memory says anything about so many bytes. Small amounts are not looked at, since that takes as long as

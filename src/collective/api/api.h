@@ -24,7 +24,12 @@ tutti_status tti_comm_make(tutti_comm *comm, const struct tti_split_call *call, 
 tutti_status tti_options_check(const tutti_options *options, tutti_error *error);
 
 /* Whether `comm` can start an operation; forgets the last error. */
-tutti_status tti_api_begin(tutti_comm *comm, enum tti_kind kind);
+tutti_status tti_api_begin_call(tutti_comm *comm, enum tti_kind kind);
+static inline tutti_status tti_api_begin(tutti_comm *comm, enum tti_kind kind)
+{
+    if (comm != NULL && comm->caller.starting != NULL) return TUTTI_OK; /* the form that starts has asked before */
+    return tti_api_begin_call(comm, kind);
+}
 
 /* The call has no comm. Returns ERR_ARGUMENT. */
 tutti_status tti_api_no_comm(enum tti_kind kind);

@@ -120,7 +120,7 @@ tutti_status tutti_wait_for(tutti_op op, int64_t timeout_ms)
         if (tti_thread_local_op_wait(started) == TUTTI_OK) return TUTTI_OK;
         TTI_TRY(tti_handle_find_queued(op, &started));
     }
-    if (timeout_ms != 0) TTI_TRY(tti_external_may_wait(started));
+    if (timeout_ms != 0 && started->external != NULL) TTI_TRY(tti_external_may_wait(started));
     if (timeout_ms == 0) tti_queue_ask(started, false); /* there is no time to wait in */
     return collect(started, tti_queue_await(started, after_ms(timeout_ms)));
 }
@@ -153,7 +153,7 @@ static tutti_status look_for_any(const tutti_op *ops, size_t count, size_t *inde
         TTI_TRY(told("wait_any", ops[i], tti_handle_find_queued(ops[i], &started)));
         if (started->persistent && !atomic_load_explicit(&started->out, memory_order_relaxed)) continue;
         any = true;
-        TTI_TRY(tti_external_may_wait(started));
+        if (started->external != NULL) TTI_TRY(tti_external_may_wait(started));
         if (atomic_load_explicit(&started->status, memory_order_acquire) == TUTTI_IN_PROGRESS)
             tti_queue_ask(started, polls);
         tutti_status status = (tutti_status)atomic_load_explicit(&started->status, memory_order_acquire);

@@ -469,9 +469,10 @@ static bool is_usual(const struct tti_started *started, int count)
 void tti_pending_put_by(struct tti_started *started)
 {
     struct tti_pending *pending = started->pending;
-    for (int i = 0; pending != NULL && pending->on_devices > 0 && i < pending->count; i++)
+    if (pending == NULL) return;
+    for (int i = 0; pending->on_devices > 0 && i < pending->count; i++)
         tti_device_letter_free(tti_letter_of(&pending->requests[i])->device);
-    if (pending != NULL && started->used_pending == NULL && is_usual(started, pending->count))
+    if (started->used_pending == NULL && is_usual(started, pending->count))
         started->used_pending = pending;
     else
         tti_free(pending);

@@ -34,7 +34,7 @@ static bool note_end(struct tti_started *started, tutti_status status)
     tti_lock(&queue->lock);
     started->queued = false;
     bool dropped = started->dropped;
-    tti_callback_due(started, status);
+    if (started->callbacks != NULL) tti_callback_due(started, status);
     atomic_store_explicit(&started->status, status, memory_order_release);
     tti_unlock(&queue->lock);
     return dropped;
