@@ -83,7 +83,7 @@ static void test_threads_world(void)
     tutti_options options = rank_options(&part);
     struct tti_world *world;
     tutti_error error;
-    CHECK(tti_world_threads(4, &options, AREA_BYTES, &world, &error) == TUTTI_OK);
+    CHECK(tti_world_threads(4, &options, NULL, AREA_BYTES, &world, &error) == TUTTI_OK);
     CHECK(world->size == 4 && world->process_count == 1 && atomic_load(&world->references) == 4);
     CHECK(world->arena->mapping.fd == -1 && world->options.log != options.log);
     void *block = tti_arena_alloc(world->arena, 1000, &error);
@@ -96,11 +96,11 @@ static void test_threads_world(void)
     for (int i = 0; i < 4; i++) tti_world_release(world);
 
     options.tuning = "/nonexistent/tuning";
-    CHECK(tti_world_threads(1, &options, 1, &world, &error) == TUTTI_ERR_OPTION && world == NULL);
+    CHECK(tti_world_threads(1, &options, NULL, 1, &world, &error) == TUTTI_ERR_OPTION && world == NULL);
     for (long allowed = 0;; allowed++) {
         options.tuning = "";
         tti_alloc_fail_after(allowed);
-        tutti_status status = tti_world_threads(2, &options, AREA_BYTES, &world, &error);
+        tutti_status status = tti_world_threads(2, &options, NULL, AREA_BYTES, &world, &error);
         tti_alloc_fail_after(-1);
         CHECK(status == TUTTI_OK || (status == TUTTI_ERR_MEMORY && world == NULL));
         if (status != TUTTI_OK && allowed < 100) continue;

@@ -524,8 +524,8 @@ TUTTI_API tutti_status tutti_comm_shrink(tutti_comm *comm, tutti_comm **made);
  * or what rebuild has made before, when an op has failed. All or nothing; when ranks are lost meanwhile, these are started again,
  * too. A process that does not come within the deadline is killed, and started again. Threads share their process's fate. Each
  * rank's memory stays its own; what it has made before is refused from then on (ERR_EPOCH), and has to be freed. On a whole comm
- * it is ERR_ARGUMENT, and nothing changes. ERR_UNSUPPORTED: the launcher does not start ranks again, or the ranks do not share memory; ERR_JOIN: not any more, or
- * a rank has done its work and left. */
+ * it is ERR_ARGUMENT, and nothing changes. ERR_UNSUPPORTED: the launcher does not start ranks again; ERR_JOIN: not any more, or a
+ * rank has done its work and left. */
 TUTTI_API tutti_status tutti_comm_rebuild(tutti_comm *comm, tutti_comm **made);
 
 /* ---- Statistics ------------------------------------------------------------------------------------------------ */

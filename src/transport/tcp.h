@@ -50,6 +50,8 @@ struct tti_tcp_peer_info {
 tutti_status tti_tcp_listen(const struct tti_tcp_settings *settings, struct tti_tcp **tcp, tutti_error *error);
 /* Fills in the peer info; returns its bytes. */
 size_t tti_tcp_peer_info(const struct tti_tcp *tcp, struct tti_tcp_peer_info *peer_info);
+/* Before it is connected: the epoch, where it was not known when it began to listen. */
+void tti_tcp_set_epoch(struct tti_tcp *tcp, uint32_t epoch);
 /* ERR_JOIN when these bytes are no peer info. */
 tutti_status tti_tcp_expect(struct tti_tcp *tcp, int peer, const void *bytes, size_t count, tutti_error *error);
 /* Connects `count` endpoints of this process, which may be peers of each other, with all they expect. `stop` (may be NULL)

@@ -91,6 +91,11 @@ tutti_status tti_tcp_listen(const struct tti_tcp_settings *settings, struct tti_
     return status;
 }
 
+void tti_tcp_set_epoch(struct tti_tcp *tcp, uint32_t epoch)
+{
+    tcp->epoch = epoch;
+}
+
 static void end_knock(struct tti_tcp_link *link, int stream)
 {
     tti_knock_free(link->knocks[stream]);

@@ -104,8 +104,12 @@ static tutti_status open_meeting(struct tti_joining *joining)
                                    .interface = joining->options->interface,
                                    .board = &joining->board};
     tti_board_open(&joining->board, joining->options->board, launch->job, launch->process_count, launch->ranks_each);
+    if (tti_board_restarts(&joining->board) > 0) joining->board.generation = joining->sequel.generation;
+    where.again = tti_is_sequel(&joining->sequel);
+    where.generation = joining->sequel.generation;
+    where.board_name = joining->options->board;
     if (launch->one_host) {
-        where.apart = &joining->apart;
+        where.apart = where.again ? NULL : &joining->apart;
     } else {
         where.address = launch->address;
         where.key = joining->has_key ? &joining->key : NULL;
@@ -156,7 +160,7 @@ static tutti_status join_host(struct tti_joining *joining, size_t area_bytes, st
                                 .process_count = joining->local_count,
                                 .ranks_each = cluster->ranks_each,
                                 .apart = joining->networked ? NULL : &joining->apart,
-                                .sequel = joining->launch->sequel};
+                                .sequel = joining->sequel};
     if (cluster->host_count == 1) return tti_world_join(&member, joining->options, area_bytes, world, joining->error);
     char job[TTI_WIRE_JOB];
     int *firsts = list_firsts(joining);
@@ -189,9 +193,11 @@ static tutti_status make_own_worlds(struct tti_joining *joining)
 {
     struct tti_cluster *cluster = joining->cluster;
     size_t bytes = joining->area_bytes(joining->options, 1, false);
+    struct tti_sequel sequel = joining->sequel;
     for (int i = 0; i < cluster->ranks_each; i++) {
         struct tti_world *world;
-        TTI_TRY(tti_world_threads(1, joining->options, bytes, &world, joining->error));
+        if (joining->sequel.arenas != NULL) sequel.arenas = joining->sequel.arenas + i;
+        TTI_TRY(tti_world_threads(1, joining->options, &sequel, bytes, &world, joining->error));
         snprintf(world->job, sizeof world->job, "%s", cluster->job);
         cluster->local_ranks[i].world = world;
     }
@@ -203,13 +209,37 @@ static bool has_trouble(void *context, tutti_error *error)
     return tti_meeting_has_trouble(context, error);
 }
 
+/* The time to connect. Where a process that is late will be ended, it ends before that of the meeting: then those that wait for
+ * it say who it is, and not rank 0, which sees that none of them has come. */
+static int64_t connect_deadline(const struct tti_joining *joining)
+{
+    int64_t left_ns = joining->deadline_ns - tti_now_ns();
+    bool again = tti_is_sequel(&joining->sequel) && left_ns > 0;
+    return joining->deadline_ns - (again ? left_ns / 4 : 0);
+}
+
+/* A process that was waited for in vain, since it is stopped, is to be ended and started again: then all begin anew. */
+static void end_late(const struct tti_joining *joining, int64_t deadline_ns)
+{
+    const tutti_error *error = joining->error;
+    bool late = tti_is_sequel(&joining->sequel) && tti_now_ns() >= deadline_ns && error->peer >= 0;
+    if (late)
+        tti_board_end(joining->options->board, joining->launch->job, &joining->board,
+                      error->peer / joining->cluster->ranks_each);
+}
+
 static tutti_status connect_all(struct tti_joining *joining)
 {
     struct tti_cluster *cluster = joining->cluster;
-    for (int i = 0; i < cluster->ranks_each; i++)
+    int64_t deadline_ns = connect_deadline(joining);
+    for (int i = 0; i < cluster->ranks_each; i++) {
+        tti_tcp_set_epoch(joining->endpoints[i], joining->sequel.epoch);
         TTI_TRY(tti_joining_expect(joining, joining->endpoints[i], cluster->local_ranks[i].rank));
-    TTI_TRY(tti_tcp_connect(joining->endpoints, cluster->ranks_each, &joining->key, joining->deadline_ns, has_trouble,
-                            joining->meeting, joining->error));
+    }
+    tutti_status status = tti_tcp_connect(joining->endpoints, cluster->ranks_each, &joining->key, deadline_ns,
+                                          has_trouble, joining->meeting, joining->error);
+    if (status != TUTTI_OK) end_late(joining, deadline_ns);
+    TTI_TRY(status);
     for (int i = 0; i < cluster->ranks_each; i++) {
         cluster->local_ranks[i].transport = tti_tcp_transport(joining->endpoints[i]);
         joining->endpoints[i] = NULL;
@@ -375,8 +405,10 @@ static void undo(struct tti_joining *joining)
 tutti_status tti_cluster_join(const struct tti_cluster_launch *launch, const tutti_options *options,
                               tti_area_size *area_bytes, struct tti_cluster **cluster, tutti_error *error)
 {
-    struct tti_joining joining = {.launch = launch, .options = options, .area_bytes = area_bytes, .error = error};
-    joining.deadline_ns = tti_now_ns() + options->join_timeout_ms * 1000000;
+    struct tti_joining joining = {
+        .launch = launch, .options = options, .area_bytes = area_bytes, .sequel = launch->sequel, .error = error};
+    int64_t timeout_ms = launch->sequel.timeout_ms > 0 ? launch->sequel.timeout_ms : options->join_timeout_ms;
+    joining.deadline_ns = tti_now_ns() + timeout_ms * 1000000;
     *cluster = NULL;
     memset(error, 0, sizeof *error);
     error->rank = launch->process * launch->ranks_each;

@@ -16,7 +16,8 @@ struct tti_joining {
     const tutti_options *options;
     tti_area_size *area_bytes;
     struct tti_cluster *cluster;
-    bool all_tcp, networked; /* every rank a host; there are endpoints */
+    bool all_tcp, networked;  /* every rank a host; there are endpoints */
+    struct tti_sequel sequel; /* as the launch has it; once all have met, of the epoch that all can have */
     struct tti_apart apart;
     bool traces; /* some process does */
     struct tti_key key;

@@ -19,6 +19,7 @@ struct peer_info {
     int32_t pid, ranks_each, has_key;
     int32_t all_tcp;                  /* it was told that all ranks go by tcp */
     int32_t part;                     /* of its host, which then counts as one; 0 but for trials */
+    uint32_t epoch, whole;            /* as in struct tti_sequel */
     unsigned char key[TTI_KEY_BYTES]; /* of process 0, where the meeting is for this user on this host alone */
     char host[TTI_CLUSTER_HOST];
 };
@@ -52,6 +53,8 @@ static void fill_peer_info(const struct tti_joining *joining, struct peer_info *
     peer_info->pid = getpid();
     peer_info->ranks_each = joining->cluster->ranks_each;
     peer_info->all_tcp = joining->all_tcp;
+    peer_info->epoch = joining->sequel.epoch;
+    peer_info->whole = joining->sequel.whole;
     name_host(joining, peer_info);
     peer_info->has_key = joining->launch->one_host && joining->cluster->process == 0;
     if (peer_info->has_key) memcpy(peer_info->key, joining->key.bytes, sizeof peer_info->key);
@@ -163,10 +166,28 @@ static void place_ranks(struct tti_joining *joining, int process, int first, int
     }
 }
 
+/* What they bring from epochs before. Those that all find their world whole do not form it anew. */
+static tutti_status join_sequels(struct tti_joining *joining)
+{
+    struct tti_sequel *sequel = &joining->sequel;
+    struct peer_info peer_info;
+    for (int process = 0; process < joining->cluster->process_count; process++) {
+        TTI_TRY(read_peer_info(joining, process, &peer_info));
+        if (peer_info.epoch > sequel->epoch) sequel->epoch = peer_info.epoch;
+        sequel->whole = sequel->whole && peer_info.whole != 0;
+    }
+    if (!sequel->whole) return TUTTI_OK;
+    tti_error_set(joining->error, TUTTI_ERR_JOIN, 0, "the world of job %.64s is whole: all its ranks are there",
+                  joining->launch->job);
+    joining->error->system_errno = TTI_WORLD_WHOLE;
+    return TUTTI_ERR_JOIN;
+}
+
 tutti_status tti_joining_place(struct tti_joining *joining)
 {
     struct tti_cluster *cluster = joining->cluster;
     struct peer_info peer_info;
+    TTI_TRY(join_sequels(joining));
     for (int process = 0; process < cluster->process_count; process++) {
         TTI_TRY(read_peer_info(joining, process, &peer_info));
         if (peer_info.has_key && process == 0) memcpy(joining->key.bytes, peer_info.key, sizeof peer_info.key);

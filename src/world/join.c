@@ -108,8 +108,8 @@ tutti_status tti_join_prepare(struct tti_join *join)
     join->world = world;
     world->process = join->process;
     if (bytes == 0) bytes = tti_arena_default_bytes(count);
-    if (join->sequel.arena != NULL)
-        world->arena = tti_arena_hold(join->sequel.arena);
+    if (join->sequel.arenas != NULL)
+        world->arena = tti_arena_hold(join->sequel.arenas[0]);
     else
         TTI_TRY(tti_arena_new(bytes, true, &world->arena, join->error));
     world->processes[join->process] = (struct tti_process){getpid(), -1, world->arena->mapping};
@@ -185,8 +185,7 @@ tutti_status tti_join_watch(struct tti_join *join, int process, int pid)
 
 bool tti_join_end_late(struct tti_join *join, int process)
 {
-    bool again = join->sequel.generation > 0 || join->sequel.epoch > 0;
-    if (!again || join->ended_late || tti_board_restarts(&join->board) == 0) return false;
+    if (!tti_is_sequel(&join->sequel) || join->ended_late || tti_board_restarts(&join->board) == 0) return false;
     if (!tti_board_end(join->options->board, join->title, &join->board, process)) return false;
     tti_log(TUTTI_WARN, "%s did not come within %lld ms while job %s was rebuilt: its process is ended",
             tti_join_name(join, process).text, (long long)join->timeout_ms, join->title);
@@ -223,7 +222,7 @@ static const char *name_socket(const struct tti_member *member, char name[TTI_WI
 static tutti_status join_alone(const struct tti_member *member, const tutti_options *options, size_t area_bytes,
                                struct tti_world **world, tutti_error *error)
 {
-    TTI_TRY(tti_world_threads(member->ranks_each, options, area_bytes, world, error));
+    TTI_TRY(tti_world_threads(member->ranks_each, options, NULL, area_bytes, world, error));
     snprintf((*world)->job, sizeof(*world)->job, "%s", member->job);
     return TUTTI_OK;
 }

@@ -78,7 +78,8 @@ struct tti_meeting {
     struct tti_proof_job proof;
     bool local; /* by the job's name */
     bool failed;
-    bool told; /* rank 0: the others why it failed */
+    bool told;       /* rank 0: the others why it failed */
+    bool ended_late; /* those that are late, as far as that can be; once */
     uint32_t round;
     int64_t deadline_ns; /* the earliest of all */
     int64_t gave_ns;     /* when this rank gave last */
@@ -92,6 +93,12 @@ struct tti_meeting {
 /* One of those that meet, as the ranks that it has; and the number of the first. */
 struct tti_ranks_name tti_meeting_name(const struct tti_meeting *meeting, int rank);
 int tti_meeting_first(const struct tti_meeting *meeting, int rank);
+/* Of those that meet on one host: by the job's name, and the generation's number. */
+enum { TTI_MEETING_SOCKET = 300 };
+void tti_meeting_socket(const struct tti_meeting *meeting, char name[TTI_MEETING_SOCKET]);
+/* True if that one, which has not come, will be ended and started again; then the meeting has a little more time, in which the
+ * board moves, or the connection ends. */
+bool tti_meeting_end_late(struct tti_meeting *meeting, int rank);
 /* The launcher's board while it is to be looked at, else NULL. */
 const struct tti_board *tti_meeting_board(const struct tti_meeting *meeting);
 tutti_status tti_meeting_open_root(struct tti_meeting *meeting, tutti_error *error);

@@ -39,11 +39,19 @@ static tutti_status not_here(struct tti_meeting *meeting, const char *why, tutti
                          meeting->where.ranks_each == 1 ? "has" : "have", why);
 }
 
+/* True if rank 0's process will be ended, and started again. */
+static bool end_root(struct tti_meeting *meeting)
+{
+    bool ended = tti_meeting_end_late(meeting, 0);
+    meeting->ended_late = true;
+    return ended;
+}
+
 static tutti_status find_local(struct tti_meeting *meeting, tutti_error *error)
 {
-    char name[300], foreign[TTI_WIRE_TEXT];
+    char name[TTI_MEETING_SOCKET], foreign[TTI_WIRE_TEXT];
     struct tti_proof proof;
-    snprintf(name, sizeof name, "%s/meeting", meeting->job);
+    tti_meeting_socket(meeting, name);
     for (int pause_ms = 1, refusals = 0;; pause_ms = pause_ms < RETRY_MOST_MS ? 2 * pause_ms : RETRY_MOST_MS) {
         const char *why = "its connection was refused";
         int fd = tti_wire_connect(name, SOCK_STREAM);
@@ -62,7 +70,8 @@ static tutti_status find_local(struct tti_meeting *meeting, tutti_error *error)
         }
         TTI_TRY(tti_board_check(meeting->where.board, error));
         if (fd < 0) TTI_TRY(tti_apart_poll_join(meeting->where.apart, error));
-        if (tti_now_ns() >= meeting->deadline_ns || refusals > REFUSALS_MOST) return not_here(meeting, why, error);
+        if ((tti_now_ns() >= meeting->deadline_ns && !end_root(meeting)) || refusals > REFUSALS_MOST)
+            return not_here(meeting, why, error);
         poll(NULL, 0, pause_ms);
     }
 }
@@ -191,7 +200,7 @@ static tutti_status talk(struct tti_meeting *meeting, struct tti_blobs *all, tut
         if (state == TTI_MEETING_WHOLE) return take(meeting, all, error);
         if (state == TTI_MEETING_BROKEN) return root_lost(meeting, errno, error);
         TTI_TRY(tti_board_check(tti_meeting_board(meeting), error)); /* rank 0 may be on another host, and not see it */
-        if (tti_now_ns() >= meeting->deadline_ns + TTI_JOIN_GRACE_NS) {
+        if (tti_now_ns() >= meeting->deadline_ns + TTI_JOIN_GRACE_NS && !end_root(meeting)) {
             error->peer = 0;
             return tti_error_set(error, TUTTI_ERR_JOIN, 0, "rank 0 of job %.64s at %.100s has not answered in time",
                                  meeting->job, meeting->place);

@@ -24,8 +24,8 @@ static int accept_local(int listener, struct tti_address *from)
 
 static tutti_status open_local(struct tti_meeting *meeting, tutti_error *error)
 {
-    char name[300], foreign[TTI_WIRE_TEXT];
-    snprintf(name, sizeof name, "%s/meeting", meeting->job);
+    char name[TTI_MEETING_SOCKET], foreign[TTI_WIRE_TEXT];
+    tti_meeting_socket(meeting, name);
     int fd = tti_wire_listen(name, SOCK_STREAM);
     if (fd < 0 && errno == EADDRINUSE && tti_wire_is_foreign(name, SOCK_STREAM, foreign))
         return tti_error_set(error, TUTTI_ERR_JOIN, 0, "%s", foreign);
@@ -145,7 +145,7 @@ void tti_meeting_root_notify(struct tti_meeting *meeting, const tutti_error *why
 {
     for (int rank = 0; rank < meeting->where.size; rank++)
         if (meeting->members[rank].fd >= 0) notify_one(meeting, &meeting->members[rank], why);
-    if (!meeting->told) linger(meeting, why);
+    if (!meeting->told && !meeting->where.again) linger(meeting, why);
     meeting->told = true;
 }
 
@@ -318,12 +318,26 @@ static int count_given(const struct tti_meeting *meeting)
 static tutti_status check_board(struct tti_meeting *meeting, tutti_error *error)
 {
     const struct tti_board *board = tti_meeting_board(meeting);
+    if (tti_board_moved(board)) {
+        tti_board_check(board, error);
+        return fail(meeting, error);
+    }
     for (int at = 0, gone; (gone = tti_board_ended(board, at)) >= 0; at++) {
         if (gone == 0 || meeting->members[gone].fd >= 0) continue;
         tti_board_blame(board, at, error);
         return fail(meeting, error);
     }
     return TUTTI_OK;
+}
+
+/* True if some of those that are late will be ended, and started again. */
+static bool end_late(struct tti_meeting *meeting)
+{
+    bool any = false;
+    for (int rank = 1; rank < meeting->where.size; rank++)
+        if (!meeting->members[rank].given) any = tti_meeting_end_late(meeting, rank) || any;
+    meeting->ended_late = true;
+    return any;
 }
 
 static tutti_status collect(struct tti_meeting *meeting, tutti_error *error)
@@ -335,7 +349,7 @@ static tutti_status collect(struct tti_meeting *meeting, tutti_error *error)
         for (int rank = 1; rank < meeting->where.size; rank++) TTI_TRY(listen_to(meeting, rank, &moved, error));
         if (count_given(meeting) == meeting->where.size - 1) return TUTTI_OK;
         TTI_TRY(check_board(meeting, error));
-        if (tti_now_ns() >= meeting->deadline_ns) return too_late(meeting, error);
+        if (tti_now_ns() >= meeting->deadline_ns && !end_late(meeting)) return too_late(meeting, error);
         if (!moved) await_anything(meeting, false);
     }
 }

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "world/meeting.h"
 #include <assert.h>
@@ -15,6 +16,8 @@
 #include <unistd.h>
 
 static_assert(sizeof(struct tti_meeting_head) == 40, "travels as it lies");
+
+#define LATE_NS (INT64_C(5000) * 1000000)
 
 /* ---- Messages -------------------------------------------------------------------------------------------------- */
 
@@ -186,8 +189,8 @@ static tutti_status fill(struct tti_meeting *meeting, const struct tti_rendezvou
     meeting->where.job = meeting->job;
     if (where->ranks_each == 0) meeting->where.ranks_each = 1;
     meeting->local = is_local(where);
-    tti_proof_setup(&meeting->proof, where->key != NULL ? where->key : &none, where->job, where->epoch, where->rank,
-                    where->size);
+    tti_proof_setup(&meeting->proof, where->key != NULL ? where->key : &none, where->job, where->generation,
+                    where->rank, where->size);
     tti_door_init(&meeting->door, &meeting->proof, TTI_PROOF_RENDEZVOUS);
     size_t members = root ? (size_t)where->size : 1;
     meeting->polled = tti_calloc(TTI_LISTENERS + TTI_GUESTS + TTI_ADDRESSES + members, sizeof *meeting->polled);
@@ -205,6 +208,25 @@ int tti_meeting_first(const struct tti_meeting *meeting, int rank)
 struct tti_ranks_name tti_meeting_name(const struct tti_meeting *meeting, int rank)
 {
     return tti_ranks_name(tti_meeting_first(meeting, rank), meeting->where.ranks_each);
+}
+
+void tti_meeting_socket(const struct tti_meeting *meeting, char name[TTI_MEETING_SOCKET])
+{
+    if (meeting->where.generation == 0)
+        snprintf(name, TTI_MEETING_SOCKET, "%s/meeting", meeting->job);
+    else
+        snprintf(name, TTI_MEETING_SOCKET, "%s/meeting/%u", meeting->job, meeting->where.generation);
+}
+
+bool tti_meeting_end_late(struct tti_meeting *meeting, int rank)
+{
+    const struct tti_rendezvous *where = &meeting->where;
+    if (!where->again || meeting->ended_late || tti_board_restarts(where->board) == 0) return false;
+    if (!tti_board_end(where->board_name, meeting->job, where->board, rank)) return false;
+    tti_log(TUTTI_WARN, "%s did not come in time while job %s was rebuilt: its process is ended",
+            tti_meeting_name(meeting, rank).text, meeting->job);
+    meeting->deadline_ns = tti_now_ns() + LATE_NS;
+    return true;
 }
 
 const struct tti_board *tti_meeting_board(const struct tti_meeting *meeting)

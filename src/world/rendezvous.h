@@ -26,8 +26,9 @@ enum { TTI_BLOB_MOST = 262144, TTI_PLACE_BYTES = 1024 };
 struct tti_rendezvous {
     const char *job; /* all ranks give the same one */
     int rank, size;
-    int ranks_each; /* of each of these, which are processes then, for words; 0: one */
-    uint32_t epoch;
+    int ranks_each;      /* of each of these, which are processes then, for words; 0: one */
+    uint32_t generation; /* as in struct tti_sequel: those of another one meet elsewhere */
+    bool again;          /* they had met before, to form a world that they form anew */
     int64_t deadline_ns; /* of all that is done at this meeting, as tti_now_ns() counts */
     /* "HOST:PORT", which rank 0 listens at and the others connect to. HOST is rank 0's host; rank 0 itself uses the port
      * only, unless HOST is loopback: then it listens nowhere else. Several, with commas between, are tried one after the other. NULL or "": all ranks are on this host and meet by
@@ -40,6 +41,7 @@ struct tti_rendezvous {
     /* Of this host's launcher, or NULL. Looked at up to the end of the first exchange: where there is one, there must be a
      * second, without which no rank goes its way. It stays until the meeting is closed. */
     const struct tti_board *board;
+    const char *board_name; /* its name, for `again`: who does not come in time is ended and started again */
     /* With publish(), rank 0 listens at any port where `address` has none or 0, and hands over the real address ("A:P,B:P",
      * less than TTI_PLACE_BYTES) before it waits for anyone. With lookup() the others ask for that text, and `address` is
      * not looked at. Both are called from within tti_meeting_open, on the calling thread, may block up to the deadline, and

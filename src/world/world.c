@@ -144,18 +144,27 @@ void tti_world_place_rank(struct tti_world *world, int rank, int process, int pi
     atomic_store_explicit(&info->state, TTI_RANK_JOINED, memory_order_release);
 }
 
-tutti_status tti_world_threads(int size, const tutti_options *options, size_t area_bytes, struct tti_world **world,
-                               tutti_error *error)
+static tutti_status take_arena(struct tti_world *world, const struct tti_sequel *sequel, tutti_error *error)
+{
+    size_t bytes = (size_t)world->options.arena_bytes;
+    if (sequel == NULL || sequel->arenas == NULL) return tti_arena_new(bytes, false, &world->arena, error);
+    world->arena = tti_arena_hold(sequel->arenas[0]);
+    return TUTTI_OK;
+}
+
+tutti_status tti_world_threads(int size, const tutti_options *options, const struct tti_sequel *sequel,
+                               size_t area_bytes, struct tti_world **world, tutti_error *error)
 {
     struct tti_world *made = NULL;
     *world = NULL;
     TTI_TRY(tti_world_new(options->job != NULL ? options->job : "", size, 1, options, &made, error));
-    tutti_status status = tti_arena_new((size_t)options->arena_bytes, false, &made->arena, error);
+    tutti_status status = take_arena(made, sequel, error);
     if (status == TUTTI_OK) status = tti_world_make_segment(made, area_bytes, false, error);
     if (status != TUTTI_OK) {
         tti_world_release(made);
         return status;
     }
+    if (sequel != NULL) made->segment->epoch = sequel->epoch;
     made->processes[0] = (struct tti_process){getpid(), -1, made->arena->mapping};
     for (int rank = 0; rank < size; rank++) tti_world_place_rank(made, rank, 0, getpid());
     atomic_store_explicit(&made->references, size, memory_order_relaxed);

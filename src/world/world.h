@@ -89,22 +89,30 @@ struct tti_world {
     atomic_bool follows;         /* noted on the launcher's board: see tti_world_follow */
 };
 
-/* A world of `size` ranks that are all threads of this process (also size 1). No bootstrap; references = size. */
-tutti_status tti_world_threads(int size, const tutti_options *options, size_t area_bytes, struct tti_world **world,
-                               tutti_error *error);
-
 /* One of its users needs it no more; that was `owner`, in whose arena it is. What nobody uses any more goes back. */
 void tti_retired_leave(struct tti_world *world, struct tti_retired *retired, bool owner);
 void tti_retired_clear(struct tti_world *world);
 
 /* What a process brings from the epoch before; zeros where there was none. */
 struct tti_sequel {
-    uint32_t generation;     /* of the launcher's restarts: those that meet have seen the same one */
-    uint32_t epoch;          /* the least that the new world may have */
-    struct tti_arena *arena; /* it goes on with this one; NULL: it makes one */
-    bool whole;              /* as far as it knows nothing was lost */
-    int64_t timeout_ms;      /* to join within; 0: as the options say */
+    uint32_t generation; /* of the launcher's restarts: those that meet have seen the same one */
+    uint32_t epoch;      /* the least that the new world may have */
+    /* It goes on with these: each of its ranks' own, in order, or the same for all; NULL: it makes them. */
+    struct tti_arena *const *arenas;
+    bool whole;         /* as far as it knows nothing was lost */
+    int64_t timeout_ms; /* to join within; 0: as the options say */
 };
+
+/* True if the world was formed before. */
+static inline bool tti_is_sequel(const struct tti_sequel *sequel)
+{
+    return sequel->generation > 0 || sequel->epoch > 0;
+}
+
+/* A world of `size` ranks that are all threads of this process (also size 1), of the first epoch, with an arena of its own, unless
+ * `sequel` says otherwise. No bootstrap; references = size. */
+tutti_status tti_world_threads(int size, const tutti_options *options, const struct tti_sequel *sequel,
+                               size_t area_bytes, struct tti_world **world, tutti_error *error);
 
 /* How a join of processes that all find their world whole ends: in system_errno of their ERR_JOIN. */
 #define TTI_WORLD_WHOLE EALREADY

@@ -10,31 +10,36 @@ rounds=6
 
 # The example, with the rank that gathers the others and with another one.
 for victim in 0 2; do
-    tool run -n 4 --max-restarts 1 --no-prefix "$heal" $victim 3
-    check "status, rank $victim" 0 "$STATUS"
-    matches "before, rank $victim" '^step 2: 4 ranks, epoch 0$' "$OUT"
-    matches "after, rank $victim" '^step 5: 4 ranks, epoch 1$' "$OUT"
-    check "steps, rank $victim" 6 "$(grep -c ^step <<<"$OUT")"
-    matches "said, rank $victim" "^tutti run: rank $victim \\(pid [0-9]+\\) was killed by signal 9 .*started again \\(restart 1 of 1\\)" "$ERR"
+    for transport in shm tcp; do
+        which="rank $victim, $transport"
+        tool run -n 4 --max-restarts 1 --transport $transport --no-prefix "$heal" $victim 3
+        check "status, $which" 0 "$STATUS"
+        matches "before, $which" '^step 2: 4 ranks, epoch 0$' "$OUT"
+        matches "after, $which" '^step 5: 4 ranks, epoch 1$' "$OUT"
+        check "steps, $which" 6 "$(grep -c ^step <<<"$OUT")"
+        matches "said, $which" "^tutti run: rank $victim \\(pid [0-9]+\\) was killed by signal 9 .*started again \\(restart 1 of 1\\)" "$ERR"
+    done
 done
 
-# heals RANKS HOW WHERE AT_ONCE
+# heals RANKS HOW WHERE AT_ONCE, over $transport
 heals() {
-    tool run -n "$1" --max-restarts 1000 --no-prefix "$bench" $rounds "$2" "$3" "$4" 3
-    check "status: $*" 0 "$STATUS"
-    matches "healed: $*" "^$1 ranks, $rounds rounds of $4 x $2 in $3, epoch [0-9]+" "$OUT"
+    tool run -n "$1" --max-restarts 1000 --transport $transport --no-prefix "$bench" $rounds "$2" "$3" "$4" 3
+    check "status: $*, $transport" 0 "$STATUS"
+    matches "healed: $*, $transport" "^$1 ranks, $rounds rounds of $4 x $2 in $3, epoch [0-9]+" "$OUT"
     [ "$STATUS" = 0 ] || tail -3 <<<"$ERR"
 }
-heals 4 mixed mixed 1
-for where in all_reduce broadcast all_gather reduce_scatter all_to_all send agree rebuild; do heals 3 kill $where 1; done
-for how in abort segv exit; do heals 3 $how all_reduce 1; done
-heals 8 kill barrier 2
-[ -n "$SANITIZE" ] || heals 3 stop all_reduce 1
+for transport in shm tcp; do
+    heals 4 mixed mixed 1
+    for where in all_reduce broadcast all_gather reduce_scatter all_to_all send agree rebuild; do heals 3 kill $where 1; done
+    for how in abort segv exit; do heals 3 $how all_reduce 1; done
+    heals 8 kill barrier 2
+    [ -n "$SANITIZE" ] || heals 3 stop all_reduce 1
 
-# Ranks that are threads share their process's fate.
-TUTTI_RANKS=2 tool run -n 3 --max-restarts 1 --no-prefix "$heal" 3 3
-check 'threads: status' 0 "$STATUS"
-matches 'threads: after' '^step 5: 6 ranks, epoch 1$' "$OUT"
+    # Ranks that are threads share their process's fate.
+    TUTTI_RANKS=2 tool run -n 3 --max-restarts 1 --transport $transport --no-prefix "$heal" 3 3
+    check "threads, $transport: status" 0 "$STATUS"
+    matches "threads, $transport: after" '^step 5: 6 ranks, epoch 1$' "$OUT"
+done
 
 # The budget, programs that do not rebuild, worlds that are whole, and launchers that start nothing again.
 cat >bad.c <<'C'
@@ -72,9 +77,11 @@ if [ -z "$SANITIZE" ]; then
     tool run -n 3 --max-restarts 2 --no-prefix ./bad never
     check 'never rebuilds: fails' 1 "$((STATUS != 0))"
     matches 'never rebuilds: said' 'is for programs that call tutti_comm_rebuild' "$ERR"
-    tool run -n 3 --max-restarts 2 --no-prefix ./bad whole
-    check 'whole: status' 0 "$STATUS"
-    check 'whole: said' 3 "$(grep -c 'ERR_ARGUMENT: .*this comm is whole' <<<"$ERR")"
+    for transport in shm tcp; do
+        tool run -n 3 --max-restarts 2 --transport $transport --no-prefix ./bad whole
+        check "whole, $transport: status" 0 "$STATUS"
+        check "whole, $transport: said" 3 "$(grep -c 'ERR_ARGUMENT: .*this comm is whole' <<<"$ERR")"
+    done
     tool run -n 3 --no-prefix ./bad whole
     check 'no restarts: said' 3 "$(grep -c 'ERR_UNSUPPORTED: .*tutti_comm_shrink' <<<"$ERR")"
     matches 'threads alone: said' 'ERR_UNSUPPORTED: .*tutti_comm_shrink' "$(TUTTI_RANKS=3 ./bad whole 2>&1)"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The world again, whole, of the next epoch: the launcher has started lost processes again, and all join as they did at first, with
- * new shared memory. Nothing is agreed on before: the join itself is all or nothing, and tells all alike (tti_join_job_again).
+ * new shared memory or new connections. Nothing is agreed on before: the join itself is all or nothing, and tells all alike (tti_join_job_again).
  *
  * Ranks that are threads of one process join together: the last of them to come does it for all. When one of them does not come,
  * as its thread has ended, the launcher is asked to end the process: threads share their process's fate.
@@ -32,7 +32,8 @@ struct rebuild {
     tti_bell done;   /* 0: not yet */
     tti_bell seated; /* ranks that have made their side of the new comm, or could not */
     struct tti_cluster *cluster;
-    tutti_error error; /* where there is none */
+    tutti_error error;          /* where there is none */
+    struct tti_arena *arenas[]; /* [ranks] that they go on with */
 };
 
 static _Atomic uint32_t lock; /* of these: */
@@ -62,15 +63,21 @@ static struct rebuild *find(const tutti_comm *comm)
 
 static struct rebuild *add(const tutti_comm *comm)
 {
-    struct rebuild *made = tti_calloc(1, sizeof *made);
+    int ranks = ranks_each(comm);
+    struct rebuild *made = tti_calloc(1, sizeof *made + (size_t)ranks * sizeof *made->arenas);
     if (made == NULL) return NULL;
     snprintf(made->job, sizeof made->job, "%s", comm->world->job);
     made->epoch = comm->traits.era.made;
-    made->ranks = ranks_each(comm);
+    made->ranks = ranks;
     made->whole = true;
     made->next = first;
     first = made;
     return made;
+}
+
+static int index_of(const tutti_comm *comm, int ranks)
+{
+    return comm->job_rank % ranks;
 }
 
 /* NULL: there is no memory. `last`: all have come. */
@@ -81,6 +88,7 @@ static struct rebuild *enter(const tutti_comm *comm, bool *last)
     if (rebuild == NULL) rebuild = add(comm);
     if (rebuild != NULL) {
         rebuild->users++;
+        rebuild->arenas[index_of(comm, rebuild->ranks)] = comm->world->arena;
         rebuild->whole = rebuild->whole && !tti_comm_is_broken(comm);
         *last = ++rebuild->came == rebuild->ranks;
     }
@@ -100,10 +108,11 @@ static void quit(struct rebuild *rebuild)
 }
 
 /* True if a thread of this process will not come, as far as is seen. */
-static bool has_lost_sibling(const tutti_comm *comm)
+static bool has_lost_sibling(const tutti_comm *comm, int ranks)
 {
-    for (int rank = 0; rank < comm->size && comm->lanes == NULL; rank++)
-        if (tti_is_of_this_process(comm, rank) && comm->peers->presence(comm, rank) == TTI_PEER_LOST) return true;
+    int begin = comm->rank / ranks * ranks;
+    for (int rank = begin; rank < begin + ranks; rank++)
+        if (rank != comm->rank && comm->peers->presence(comm, rank) == TTI_PEER_LOST) return true;
     return false;
 }
 
@@ -117,7 +126,7 @@ static tutti_status await_siblings(tutti_comm *comm, struct rebuild *rebuild, co
         tti_bell_sleep(&rebuild->done, 0, LOOK_MS * MS, false);
         tti_lock(&lock);
         bool complete = rebuild->came == rebuild->ranks;
-        bool late = !complete && (tti_now_ns() >= until_ns || has_lost_sibling(comm));
+        bool late = !complete && (tti_now_ns() >= until_ns || has_lost_sibling(comm, rebuild->ranks));
         tti_unlock(&lock);
         if (!late) continue;
         tti_board_end(options->board, options->job, board, (int)options->rank);
@@ -135,7 +144,7 @@ static tutti_status join_again(tutti_comm *comm, struct rebuild *rebuild, int64_
 {
     const tutti_options *options = &comm->world->options;
     struct tti_sequel sequel = {.epoch = comm->traits.era.made + 1,
-                                .arena = comm->world->arena,
+                                .arenas = rebuild->arenas,
                                 .whole = rebuild->whole,
                                 .timeout_ms = deadline_ms};
     tutti_launch launch;
@@ -154,11 +163,6 @@ static tutti_status tell(tutti_comm *comm, const tutti_error *error)
     tti_comm_refuse(comm, TTI_COMM_REBUILD, error->status, "comm_rebuild: %s", error->text);
     tti_comm_blame(comm, error->peer);
     return error->status;
-}
-
-static int index_of(const tutti_comm *comm, int ranks)
-{
-    return comm->job_rank % ranks;
 }
 
 /* Ranks of a process see each other in a comm from the moment it is made: so none uses it before all have it. */
@@ -220,9 +224,14 @@ static tutti_status check_comm(tutti_comm *comm, tutti_comm **made)
                            comm->size);
 }
 
-/* A rank that has left does not come back. */
-static tutti_status check_ranks(tutti_comm *comm)
+/* A rank that has ended for good, or has left, does not come back. Others may have left for the sake of the first one that did. */
+static tutti_status check_ranks(tutti_comm *comm, const struct tti_board *board)
 {
+    tutti_error error = {.rank = comm->rank, .peer = -1};
+    if (tti_board_ended(board, 0) >= 0) {
+        tti_board_blame(board, 0, &error);
+        return tell(comm, &error);
+    }
     for (int rank = 0; rank < comm->size; rank++) {
         if (rank == comm->rank || comm->peers->presence(comm, rank) != TTI_PEER_LEFT) continue;
         tti_comm_refuse(
@@ -238,10 +247,6 @@ static tutti_status check_ranks(tutti_comm *comm)
 
 static tutti_status check_launcher(tutti_comm *comm, const struct tti_board *board)
 {
-    if (comm->lanes != NULL)
-        return tti_comm_refuse(comm, TTI_COMM_REBUILD, TUTTI_ERR_UNSUPPORTED,
-                               "comm_rebuild: worlds are rebuilt for processes of one host that share memory; over tcp "
-                               "those that are left can go on with tutti_comm_shrink");
     if (tti_board_restarts(board) > 0) return TUTTI_OK;
     return tti_comm_refuse(comm, TTI_COMM_REBUILD, TUTTI_ERR_UNSUPPORTED,
                            "comm_rebuild: whoever started this job does not start lost ranks again (tutti run "
@@ -257,7 +262,7 @@ tutti_status tutti_comm_rebuild(tutti_comm *comm, tutti_comm **made)
     const tutti_options *options = &comm->world->options;
     tti_board_open(&board, options->board, comm->world->job, comm->size / ranks_each(comm), ranks_each(comm));
     tutti_status status = check_launcher(comm, &board);
-    if (status == TUTTI_OK) status = check_ranks(comm);
+    if (status == TUTTI_OK) status = check_ranks(comm, &board);
     if (status == TUTTI_OK) status = rebuild_with(comm, &board, made);
     tti_board_close(&board);
     tti_call_forget(comm);

@@ -164,7 +164,7 @@ static tutti_status make_host(struct simulation *simulation, int host)
     struct tti_world *world;
     size_t area_bytes = simulation->network == NULL ? tti_posts_bytes(count, simulation->options.direct == 0)
                                                     : tti_posts_bytes_here(count);
-    TTI_TRY(tti_world_threads(count, &simulation->options, area_bytes, &world, simulation->error));
+    TTI_TRY(tti_world_threads(count, &simulation->options, NULL, area_bytes, &world, simulation->error));
     tutti_status status = TUTTI_OK;
     for (; made < count && status == TUTTI_OK; made++) {
         ranks[made] = (struct sim_rank){
