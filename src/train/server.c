@@ -96,9 +96,8 @@ static tutti_status make_lists(tutti_server *server, const tutti_server_options 
     if (options->optimizer == NULL) TTI_TRY(tutti_optimizer_defaults("adamw", &server->settings, error));
     if (options->optimizer != NULL) server->settings = *options->optimizer;
     if (server->serves) return tti_shard_make(server, error);
-    server->flat = tti_malloc(server->elements + 1, sizeof *server->flat);
     server->chunk = tti_malloc(1, sizeof(struct tti_server_call) + TTI_SERVER_CHUNK * sizeof(float));
-    if (server->flat == NULL || server->chunk == NULL)
+    if (server->chunk == NULL)
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "server: no memory to send %zu parameters", server->elements);
     return TUTTI_OK;
 }

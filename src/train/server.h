@@ -32,11 +32,12 @@ enum { TTI_SERVER_CHUNK = 1 << 18 /* floats of one request */ };
 enum tti_server_what {
     TTI_SERVER_STAGE, /* of a worker, to each server: gradients of one subtree, from..from + count of the staged ones */
     TTI_SERVER_COMMIT, /* of a worker, to the lead: struct tti_server_commit, its subtrees, its losses */
+    TTI_SERVER_MEET,   /* the same without subtrees; answered when all workers that are here have come */
     TTI_SERVER_SUM,    /* of the lead, to the others: struct tti_server_term each; answered with sums of squares */
     TTI_SERVER_APPLY,  /* of the lead, to the others: one optimizer's step */
     TTI_SERVER_READ,   /* elements from..from + count of the shard's values (index 0) or states (1, 2) */
     TTI_SERVER_WRITE,  /* the same, with data */
-    TTI_SERVER_STEPS,  /* the optimizer has made `count` steps, and so has every worker */
+    TTI_SERVER_STEPS,  /* the optimizer has made `count` steps, every worker `from` */
     TTI_SERVER_JOIN,   /* of a worker: it is one of those that the others wait for; answered with its steps */
     TTI_SERVER_LEAVE,  /* it is not any more */
     TTI_SERVER_WATCH   /* of a server to itself: everybody is there to be watched */
@@ -65,6 +66,7 @@ struct tti_server_commit {
     double rate;
     int64_t ahead; /* steps that it may be ahead of the slowest when it is answered */
     int64_t deadline_ms;
+    uint64_t hash; /* of MEET: of its values */
     uint32_t stop; /* it was asked to stop */
     uint32_t leaves, subtrees, losses;
 };
@@ -74,12 +76,14 @@ struct tti_server_term {
     uint32_t worker, index, lo, hi;
 };
 
-/* The answer to a commit. */
+/* The answer to a commit, and to MEET, with all workers' losses. */
 struct tti_server_done {
     uint64_t step, updates;
+    uint64_t update; /* the number of this push's own */
     double loss, norm, count;
     int64_t ahead;
-    uint32_t stop;
+    uint32_t stop;       /* all are to stop after this step */
+    int32_t lowest, odd; /* of MEET: the lowest worker that is here; the first one with another hash than that, or -1 */
 };
 
 /* Gradients that are summed apart and then added to those of the elements from `first` on (tie.h); 0 elements: none. */
@@ -105,6 +109,7 @@ struct tti_shard {
 struct tti_server_member {
     bool here;     /* the others wait for it */
     bool pushed;   /* staleness 0: its part of the next update is staged and committed */
+    bool met;      /* it waits for all others to meet */
     uint64_t done; /* steps */
     uint64_t kept; /* the request that it waits in; 0: none */
     int64_t until_ns;
@@ -127,13 +132,14 @@ struct tutti_server {
     struct tti_server_tie tie;
 
     /* A worker's. */
-    float *flat;          /* (elements): gradients or values on their way */
+    float *flat;          /* (elements): gradients or values on their way; NULL before tutti_server_push and _pull */
     unsigned char *chunk; /* one request */
     uint64_t step;        /* that it has made */
 
     /* A server's. */
     struct tti_shard shard;
     struct tti_server_member *members; /* [workers] */
+    uint64_t stop_at;                  /* the lead's: the step after which all stop; 0: nobody was asked to */
     bool timed;                        /* the timer is set */
     tutti_error broken;                /* another server is lost */
     tutti_op ended;                    /* its actor */
@@ -154,12 +160,22 @@ struct tti_server_push {
     const struct tti_server_loss *losses;   /* [loss_count] */
     size_t loss_count;
 };
-tutti_status tti_server_push(tutti_server *server, const struct tti_server_push *push, tutti_pushed *pushed,
-                             bool *stop);
+tutti_status tti_server_push(tutti_server *server, const struct tti_server_push *push, struct tti_server_done *done);
 /* Values (index 0) or a state of the optimizer (1, 2) of all elements, from the servers and to them. */
 tutti_status tti_server_read(tutti_server *server, int index, float *all);
 tutti_status tti_server_write(tutti_server *server, int index, const float *all);
-tutti_status tti_server_set_steps(tutti_server *server, uint64_t steps);
+/* Every worker has made so many steps, and the optimizer so many updates; of one worker, before the first push. */
+tutti_status tti_server_set_steps(tutti_server *server, uint64_t steps, uint64_t updates);
+
+/* Waits until all workers that are here have called it. With a loss per leaf (of `leaves`) `met` has the sum over all workers'. */
+struct tti_server_meeting {
+    uint64_t hash;
+    int leaves;
+    const struct tti_server_loss *losses; /* [loss_count] */
+    size_t loss_count;
+};
+tutti_status tti_server_meet(tutti_server *server, const struct tti_server_meeting *meeting,
+                             struct tti_server_done *met);
 
 /* ---- Between the files -------------------------------------------------------------------------------------------- */
 

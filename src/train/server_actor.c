@@ -130,7 +130,8 @@ static tutti_status dispatch(tutti_server *server, tutti_actor *self, tutti_requ
 {
     switch ((enum tti_server_what)call->what) {
     case TTI_SERVER_STAGE: return stage(server, request, call);
-    case TTI_SERVER_COMMIT: return tti_lead_commit(server, request);
+    case TTI_SERVER_COMMIT:
+    case TTI_SERVER_MEET: return tti_lead_commit(server, request);
     case TTI_SERVER_SUM: return sum(server, request, call);
     case TTI_SERVER_APPLY: return apply(server, request, call);
     case TTI_SERVER_READ:
@@ -156,7 +157,8 @@ static tutti_status handle(tutti_actor *self, void *state, tutti_request *reques
     if (server->broken.status != TUTTI_OK && call->what != TTI_SERVER_LEAVE)
         return tutti_request_refuse(request, server->broken.status, server->broken.text);
     tutti_status status = dispatch(server, self, request, call);
-    if (call->what == TTI_SERVER_COMMIT) tti_lead_expire(server, self); /* sets the timer where somebody waits */
+    if (call->what == TTI_SERVER_COMMIT || call->what == TTI_SERVER_MEET)
+        tti_lead_expire(server, self); /* sets the timer where somebody waits */
     return status;
 }
 

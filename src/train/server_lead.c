@@ -30,7 +30,8 @@ static const struct tti_server_loss *losses_of(const struct tti_server_commit *c
 static bool fits(const tutti_server *server, const tutti_request *request)
 {
     const struct tti_server_commit *commit = request->data;
-    if (request->rank >= server->workers || request->bytes < sizeof *commit || commit->subtrees == 0 ||
+    if (request->rank >= server->workers || request->bytes < sizeof *commit ||
+        (commit->subtrees == 0) != (commit->call.what == TTI_SERVER_MEET) ||
         commit->subtrees > server->shard.room[request->rank])
         return false;
     if (request->bytes != sizeof *commit + commit->subtrees * sizeof(struct tti_server_subtree) +
@@ -45,7 +46,7 @@ static void forget(struct tti_server_member *member)
 {
     tti_free(member->commit);
     member->commit = NULL;
-    member->pushed = member->answered = false;
+    member->pushed = member->answered = member->met = false;
     member->kept = 0;
 }
 
@@ -71,15 +72,29 @@ static void answer(tutti_server *server, struct tti_server_member *member)
     (void)tutti_actors_answer(server->actors, kept, TUTTI_OK, &done, sizeof done);
 }
 
-/* Answers those that wait no longer. */
+/* Answers those that wait no longer. After the step that is to be the last one all wait for the slowest. */
 static void release(tutti_server *server)
 {
     const int last = slowest(server);
     for (int w = 0; w < server->workers; w++) {
         struct tti_server_member *member = &server->members[w];
         if (!member->answered) continue;
+        const bool stops = server->stop_at != 0 && member->done >= server->stop_at;
+        member->answer.stop = stops;
         member->answer.ahead = last < 0 ? 0 : (int64_t)(member->done - server->members[last].done);
-        if (member->answer.ahead <= member->commit->ahead) answer(server, member);
+        if (member->answer.ahead <= (stops ? 0 : member->commit->ahead)) answer(server, member);
+    }
+}
+
+/* A worker was asked to stop, before it pushed the step that it now has made. All stop after the latest step whose push nobody has
+ * had the answer to: those that still wait for that will hear it. */
+static void note_stop(tutti_server *server)
+{
+    if (server->stop_at != 0) return;
+    for (int w = 0; w < server->workers; w++) {
+        const struct tti_server_member *member = &server->members[w];
+        const uint64_t step = member->done + !member->answered;
+        if (member->here && step > server->stop_at) server->stop_at = step;
     }
 }
 
@@ -103,7 +118,6 @@ struct update {
     struct tti_server_term *terms; /* [term_count], by leaves */
     size_t term_count;
     double loss, norm, rows, rate, scale;
-    uint32_t stop;
 };
 
 static int by_leaf(const void *a, const void *b)
@@ -145,6 +159,7 @@ static bool overlaps(const struct update *update)
 static tutti_status add_losses(struct update *update)
 {
     const uint32_t leaves = update->members[0]->commit->leaves;
+    if (leaves == 0) return TUTTI_OK; /* a meeting without */
     double *sums = tti_calloc(2 * (size_t)leaves, sizeof *sums), *counts = sums + leaves;
     if (sums == NULL) return TUTTI_ERR_MEMORY;
     for (size_t i = 0; i < update->count; i++) {
@@ -155,7 +170,6 @@ static tutti_status add_losses(struct update *update)
             sums[loss->leaf] += loss->sum;
             counts[loss->leaf] += loss->count;
         }
-        update->stop |= commit->stop;
     }
     update->loss = tti_tree_sum(sums, leaves);
     update->rows = tti_tree_sum(counts, leaves);
@@ -226,16 +240,16 @@ static tutti_status make_update(tutti_server *server, struct update *update, con
     return TUTTI_OK;
 }
 
-static void finish(const struct update *update, struct tti_server_member *member)
+static void finish(const tutti_server *server, const struct update *update, struct tti_server_member *member)
 {
     member->done++;
     member->pushed = false;
     member->answered = true;
     member->answer = (struct tti_server_done){.step = member->done,
+                                              .update = tutti_optimizer_steps(server->shard.optimizer),
                                               .loss = update->loss / update->rows,
                                               .norm = update->norm,
-                                              .count = update->rows,
-                                              .stop = update->stop};
+                                              .count = update->rows};
 }
 
 /* Of the gradients that these members have committed. */
@@ -247,12 +261,15 @@ static void update_with(tutti_server *server, struct tti_server_member **members
     const tutti_error *error = tutti_actors_error(server->actors);
     if (status != TUTTI_OK && status != TUTTI_ERR_DIVERGED && error != NULL && error->status == status)
         why = error->text;
+    bool stop = false;
     for (size_t i = 0; i < count; i++) {
+        stop |= members[i]->commit->stop != 0;
         if (status == TUTTI_OK)
-            finish(&update, members[i]);
+            finish(server, &update, members[i]);
         else
             refuse(server, members[i], status, why);
     }
+    if (stop) note_stop(server);
 }
 
 /* Staleness 0: once all that are here have committed. */
@@ -265,6 +282,39 @@ static void update_together(tutti_server *server)
         if (server->members[w].pushed) members[count++] = &server->members[w];
     }
     if (count > 0) update_with(server, members, count);
+}
+
+/* ---- Meeting ------------------------------------------------------------------------------------------------------- */
+
+static void answer_meeting(tutti_server *server, struct tti_server_member **members, size_t count,
+                           const struct update *update)
+{
+    struct tti_server_done done = {
+        .loss = update->loss, .count = update->rows, .lowest = (int32_t)(members[0] - server->members), .odd = -1};
+    for (size_t i = count; i-- > 0;)
+        if (members[i]->commit->hash != members[0]->commit->hash) done.odd = (int32_t)(members[i] - server->members);
+    for (size_t i = 0; i < count; i++) {
+        done.step = members[i]->done;
+        members[i]->answer = done;
+        answer(server, members[i]);
+    }
+}
+
+/* Once all that are here have come. */
+static void meet(tutti_server *server)
+{
+    struct tti_server_member *members[server->workers];
+    size_t count = 0;
+    for (int w = 0; w < server->workers; w++) {
+        if (server->members[w].here && !server->members[w].met) return;
+        if (server->members[w].met) members[count++] = &server->members[w];
+    }
+    struct update update = {.members = members, .count = count};
+    if (count == 0) return;
+    if (add_losses(&update) == TUTTI_OK)
+        answer_meeting(server, members, count, &update);
+    else
+        for (size_t i = 0; i < count; i++) refuse(server, members[i], TUTTI_ERR_MEMORY, "server: no memory for losses");
 }
 
 /* ---- What the actor is told -------------------------------------------------------------------------------------- */
@@ -284,8 +334,11 @@ tutti_status tti_lead_commit(tutti_server *server, tutti_request *request)
     memcpy(member->commit, request->data, request->bytes);
     member->kept = tutti_request_keep(request);
     member->until_ns = tti_now_ns() + member->commit->deadline_ms * MS;
-    member->pushed = true;
-    if (server->options.staleness == 0)
+    member->met = member->commit->subtrees == 0;
+    member->pushed = !member->met;
+    if (member->met)
+        meet(server);
+    else if (server->options.staleness == 0)
         update_together(server);
     else
         update_with(server, &member, 1);
@@ -309,6 +362,7 @@ void tti_lead_leave(tutti_server *server, int worker)
     member->here = false;
     refuse(server, member, TUTTI_ERR_CANCELLED, "server: this worker has left");
     if (server->options.staleness == 0) update_together(server);
+    meet(server);
     release(server);
 }
 
@@ -316,9 +370,10 @@ void tti_lead_leave(tutti_server *server, int worker)
 static void describe_wait(const tutti_server *server, const struct tti_server_member *waiting, char *text, size_t bytes)
 {
     int last = slowest(server);
-    for (int w = 0; waiting->pushed && w < server->workers; w++) /* the first that has not pushed its part */
-        if (server->members[w].here && !server->members[w].pushed && (last < 0 || server->members[last].pushed))
-            last = w;
+    for (int w = server->workers; w-- > 0;) { /* the first that has not pushed its part, or come to meet */
+        const struct tti_server_member *member = &server->members[w];
+        if (member->here && ((waiting->pushed && !member->pushed) || (waiting->met && !member->met))) last = w;
+    }
     (void)snprintf(
         text, bytes,
         "server: rank %d waited %lld ms for rank %d, which has made %llu steps; its own are %llu, and it may be "

@@ -124,9 +124,9 @@ static tutti_status ask_all(tutti_server *server, const char *name, const struct
     return TUTTI_OK;
 }
 
-tutti_status tti_server_set_steps(tutti_server *server, uint64_t steps)
+tutti_status tti_server_set_steps(tutti_server *server, uint64_t steps, uint64_t updates)
 {
-    const struct tti_server_call call = {.what = TTI_SERVER_STEPS, .from = steps, .count = steps};
+    const struct tti_server_call call = {.what = TTI_SERVER_STEPS, .from = steps, .count = updates};
     server->step = steps;
     return ask_all(server, "resume", &call, NULL);
 }
@@ -154,53 +154,61 @@ static size_t commit_bytes(const struct tti_server_push *push)
            push->loss_count * sizeof *push->losses;
 }
 
-static void fill_commit(const tutti_server *server, const struct tti_server_push *push, int64_t deadline_ms,
-                        unsigned char *to)
+static void fill_commit(const tutti_server *server, const struct tti_server_push *push,
+                        const struct tti_server_commit *given, unsigned char *to)
 {
-    const struct tti_server_commit commit = {.call = {.what = TTI_SERVER_COMMIT},
-                                             .rate = push->push.rate,
-                                             .ahead = push->push.catch_up ? 0 : server->options.staleness,
-                                             .deadline_ms = deadline_ms,
-                                             .stop = push->stop,
-                                             .leaves = (uint32_t)push->leaves,
-                                             .subtrees = (uint32_t)push->subtrees,
-                                             .losses = (uint32_t)push->loss_count};
+    struct tti_server_commit commit = *given;
+    commit.ahead = push->push.catch_up ? 0 : server->options.staleness;
+    commit.rate = push->push.rate;
+    commit.stop = push->stop;
+    commit.leaves = (uint32_t)push->leaves;
+    commit.subtrees = (uint32_t)push->subtrees;
+    commit.losses = (uint32_t)push->loss_count;
     memcpy(to, &commit, sizeof commit);
     to += sizeof commit;
-    memcpy(to, push->spans, (size_t)push->subtrees * sizeof *push->spans);
-    memcpy(to + (size_t)push->subtrees * sizeof *push->spans, push->losses, push->loss_count * sizeof *push->losses);
+    if (push->subtrees > 0) memcpy(to, push->spans, (size_t)push->subtrees * sizeof *push->spans);
+    to += (size_t)push->subtrees * sizeof *push->spans;
+    if (push->loss_count > 0) memcpy(to, push->losses, push->loss_count * sizeof *push->losses);
 }
 
-static tutti_status commit(tutti_server *server, const struct tti_server_push *push, struct tti_server_done *done)
+static tutti_status commit(tutti_server *server, const char *call, const struct tti_server_push *push,
+                           enum tti_server_what what, uint64_t hash, struct tti_server_done *done)
 {
     const int64_t given = server->options.deadline_ms;
     const int64_t deadline_ms = given != 0 ? given : server->comm->world->options.deadline_ms;
+    const struct tti_server_commit commit = {.call = {.what = what}, .deadline_ms = deadline_ms, .hash = hash};
     const size_t bytes = commit_bytes(push);
     unsigned char *data = tti_malloc(1, bytes);
-    if (data == NULL) return tti_server_fail(server, "push", TUTTI_ERR_MEMORY, -1, "no memory for a push");
-    fill_commit(server, push, deadline_ms, data);
+    if (data == NULL) return tti_server_fail(server, call, TUTTI_ERR_MEMORY, -1, "no memory for a %s", call);
+    fill_commit(server, push, &commit, data);
     tutti_status status = tutti_actor_ask(server->actors, tti_server_lead(server), TTI_SERVER_ACTOR, data, bytes, done,
                                           sizeof *done, NULL, deadline_ms + GRACE_MS);
     tti_free(data);
-    return status == TUTTI_OK ? status : tti_server_request_failed(server, "push", status, tti_server_lead(server));
+    return status == TUTTI_OK ? status : tti_server_request_failed(server, call, status, tti_server_lead(server));
 }
 
-tutti_status tti_server_push(tutti_server *server, const struct tti_server_push *push, tutti_pushed *pushed, bool *stop)
+tutti_status tti_server_push(tutti_server *server, const struct tti_server_push *push, struct tti_server_done *done)
 {
-    struct tti_server_done done = {0};
     TTI_TRY(stage(server, push));
-    TTI_TRY(commit(server, push, &done));
-    server->step = done.step;
-    if (stop != NULL) *stop = done.stop != 0;
-    if (pushed != NULL)
-        *pushed = (tutti_pushed){.struct_size = sizeof *pushed,
-                                 .step = done.step,
-                                 .updates = done.updates,
-                                 .loss = done.loss,
-                                 .norm = done.norm,
-                                 .count = done.count,
-                                 .ahead = done.ahead};
+    TTI_TRY(commit(server, "push", push, TTI_SERVER_COMMIT, 0, done));
+    server->step = done->step;
     return TUTTI_OK;
+}
+
+tutti_status tti_server_meet(tutti_server *server, const struct tti_server_meeting *meeting,
+                             struct tti_server_done *met)
+{
+    const struct tti_server_push push = {
+        .leaves = meeting->leaves, .losses = meeting->losses, .loss_count = meeting->loss_count};
+    return commit(server, "meet", &push, TTI_SERVER_MEET, meeting->hash, met);
+}
+
+/* What users' parameters are sent through. */
+static tutti_status make_flat(tutti_server *server, const char *call)
+{
+    if (server->flat == NULL) server->flat = tti_malloc(server->elements + 1, sizeof *server->flat);
+    if (server->flat != NULL) return TUTTI_OK;
+    return tti_server_fail(server, call, TUTTI_ERR_MEMORY, -1, "no memory to send %zu parameters", server->elements);
 }
 
 static tutti_status check_push(tutti_server *server, const tutti_push *push)
@@ -225,6 +233,7 @@ tutti_status tutti_server_push(tutti_server *server, const tutti_push *push, tut
 {
     TTI_TRY(check_worker(server, "push"));
     TTI_TRY(check_push(server, push));
+    TTI_TRY(make_flat(server, "push"));
     const uint32_t leaf = (uint32_t)server->rank;
     const struct tti_server_subtree span = {leaf, leaf + 1};
     const struct tti_server_loss loss = {leaf, push->loss, push->count};
@@ -238,7 +247,17 @@ tutti_status tutti_server_push(tutti_server *server, const tutti_push *push, tut
     for (size_t i = 0; i < server->count; i++)
         memcpy(server->flat + server->starts[i], server->parameters[i].gradient,
                server->parameters[i].count * sizeof(float));
-    return tti_server_push(server, &all, pushed, NULL);
+    struct tti_server_done done = {0};
+    TTI_TRY(tti_server_push(server, &all, &done));
+    if (pushed != NULL)
+        *pushed = (tutti_pushed){.struct_size = sizeof *pushed,
+                                 .step = done.step,
+                                 .updates = done.updates,
+                                 .loss = done.loss,
+                                 .norm = done.norm,
+                                 .count = done.count,
+                                 .ahead = done.ahead};
+    return TUTTI_OK;
 }
 
 /* ---- Pulling, coming and going ------------------------------------------------------------------------------------ */
@@ -246,6 +265,7 @@ tutti_status tutti_server_push(tutti_server *server, const tutti_push *push, tut
 tutti_status tutti_server_pull(tutti_server *server)
 {
     TTI_TRY(check_worker(server, "pull"));
+    TTI_TRY(make_flat(server, "pull"));
     TTI_TRY(tti_server_read(server, 0, server->flat));
     for (size_t i = 0; i < server->count; i++)
         memcpy(server->parameters[i].value, server->flat + server->starts[i],
