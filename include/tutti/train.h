@@ -492,6 +492,12 @@ TUTTI_API tutti_shards *tutti_shards_at(tutti_shards *shards, const char *file, 
     X(recompute, BOOL, "0", 0, 1,                                                                                      \
       "keep what is between residual branches only, and compute their insides again for backward: less memory, more "  \
       "time, the same weights; gpt")                                                                                   \
+    X(server, INT, "0", 0, 65535,                                                                                      \
+      "the last so many ranks are parameter servers, which keep weights and the optimizer's state; the others push "   \
+      "gradients to them and pull values; 0: none")                                                                    \
+    X(staleness, INT, "0", 0, 1000000,                                                                                 \
+      "with --server, steps that a worker may be ahead of the slowest; 0: all together, and the weights of data "      \
+      "parallel on as many workers")                                                                                   \
     X(threads, INT, "1", 1, 1024, "threads of each rank")                                                              \
     X(steps, INT, "1000", 0, 1000000000000, "when to end")                                                             \
     X(optimizer, TEXT, "adamw", 0, 0, "sgd, adam, adamw or lion")                                                      \
@@ -539,6 +545,13 @@ TUTTI_API tutti_status tutti_trainer_create(tutti_comm *comm, const tutti_train_
                                             tutti_trainer **trainer, tutti_error *error);
 TUTTI_API void tutti_trainer_free(tutti_trainer *trainer); /* not collective; NULL is ignored */
 
+/* With options.server: true if this rank serves. Then tutti_trainer_serve is all that it calls before tutti_trainer_free; it
+ * returns when every worker has freed its trainer or is lost. Workers make the other calls, in the same order; with staleness
+ * not at the same time, but validations, saves and hashes together. A worker that is lost is not waited for; one whose call
+ * fails by itself leaves by tutti_trainer_free. */
+TUTTI_API bool tutti_trainer_serves(const tutti_trainer *trainer);
+TUTTI_API tutti_status tutti_trainer_serve(tutti_trainer *trainer);
+
 typedef struct tutti_train_step {
     size_t struct_size;
     uint64_t step;         /* that was taken, from 1 */
@@ -552,6 +565,8 @@ typedef struct tutti_train_step {
     double predicted_idle; /* the same by the table, from what steps took on average */
     bool hashed;           /* weights were compared: */
     uint64_t hash;
+    double stale; /* with parameter servers: updates that others made between this rank's pull and its push; else NaN */
+    int64_t ahead; /* then: steps of this rank more than the slowest one's, when its push was answered */
     bool
         save_failed; /* with save_async: this rank has learnt that a save failed; tutti_trainer_error says why. Training may go on */
 } tutti_train_step;

@@ -118,6 +118,9 @@ static int check_flags(const struct plan_values *values)
         return cli_refuse(
             "plan", "--mesh, --zero, --pipeline, --micro, --accumulate, --recompute and --stages are what is planned; "
                     "leave them out");
+    if (o->server > 0 || o->staleness > 0)
+        return cli_refuse("plan", "--server and --staleness: only layouts in which all ranks work are planned; leave "
+                                  "them out");
     if (o->fast) return cli_refuse("plan", "--fast has no grains, which layouts are planned by; leave it out");
     if (o->data[0] == '\0' && (o->vocabulary == 0 || strcmp(o->model, "mlp") == 0))
         return cli_refuse("plan", "--data is missing: what to learn; of a gpt --vocabulary is enough");

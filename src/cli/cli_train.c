@@ -55,6 +55,8 @@ static const struct cli_example train_examples[] = {
      "a made-up language whose entropy is known, which no loss can go below"},
     {"tutti train gpt --data src --ranks 4 --mesh data=2,pipe=2 --pipeline zb-h1 --timeline run.svg",
      "the model in two stages, the batch in two halves: the same weights"},
+    {"tutti train gpt --data src --ranks 5 --server 1 --staleness 4",
+     "four workers at their own pace, at most four steps apart, and a parameter server"},
     {"tutti train --config small.conf --ranks 2", "settings from a file, as below; on two threads"},
     {NULL, NULL},
 };
@@ -196,6 +198,8 @@ static int read_values(int argc, char **argv, struct train_words *words)
     values.options.struct_size = sizeof values.options;
     if (cli_is_stdout(values.metrics) && cli_is_stdout(values.plot))
         return cli_refuse("train", "--metrics - and --plot - both write to stdout; give one of them a file");
+    if (values.timeline[0] != '\0' && values.options.server > 0)
+        return cli_refuse("train", "--timeline does not go with --server: workers do not take steps together");
     if (cli_is_stdout(values.timeline)) return cli_refuse("train", "--timeline needs a file");
     if (values.options.resume && values.options.save[0] == '\0')
         return cli_refuse("train", "--resume needs --save: the folder of the checkpoints to go on from");
@@ -239,6 +243,21 @@ static int failed(const tutti_comm *world, const tutti_error *error)
     return tutti_rank(world) == 0 ? cli_blame("train", &named) : CLI_FAILED;
 }
 
+/* With parameter servers ranks fail by themselves, and each says why; what all learn of without staleness, the lowest one does. */
+static int failed_alone(tutti_comm *world, const tutti_error *error)
+{
+    const bool shared = error->status == TUTTI_ERR_DIVERGED && values.options.staleness == 0;
+    if (shared || tutti_rank(world) == 0) return failed(world, error);
+    tutti_error named = *error;
+    (void)snprintf(named.text, sizeof named.text, "rank %d: %.440s", tutti_rank(world), error->text);
+    return cli_blame("train", &named);
+}
+
+static int step_failed(tutti_comm *world, const tutti_error *error)
+{
+    return values.options.server > 0 ? failed_alone(world, error) : failed(world, error);
+}
+
 struct loop {
     tutti_comm *world;
     tutti_trainer *trainer;
@@ -262,7 +281,7 @@ static bool save(const struct loop *loop, const char *then)
     tutti_status status = tutti_trainer_save(trainer);
     if (loop->report != NULL && status == TUTTI_OK) loop->report->saving_seconds = train_now() - began;
     if (status == TUTTI_OK) return true;
-    if (tutti_rank(loop->world) == 0)
+    if (tutti_rank(loop->world) == 0 || values.options.server > 0)
         (void)cli_fail("train", "no checkpoint was saved: %s%s", tutti_trainer_error(trainer)->text, then);
     return false;
 }
@@ -275,12 +294,12 @@ static int take_step(struct loop *loop)
     double validation = NAN;
     if (interrupted) tutti_trainer_stop(loop->trainer);
     if (tutti_trainer_step(loop->trainer, &step) != TUTTI_OK)
-        return failed(loop->world, tutti_trainer_error(loop->trainer));
+        return step_failed(loop->world, tutti_trainer_error(loop->trainer));
     if (step.save_failed) say_unsaved(loop, "; training goes on");
     bool last = step.step == (uint64_t)options->steps || step.stop;
     bool due = options->val_every > 0 && (last || step.step % (uint64_t)options->val_every == 0);
     if (due && tutti_trainer_validate(loop->trainer, &validation) != TUTTI_OK)
-        return failed(loop->world, tutti_trainer_error(loop->trainer));
+        return step_failed(loop->world, tutti_trainer_error(loop->trainer));
     loop->saved = false;
     bool save_now = options->save_every > 0 && step.step % (uint64_t)options->save_every == 0;
     if (options->save[0] != '\0' && (last || save_now)) loop->saved = save(loop, last ? "" : "; training goes on");
@@ -358,6 +377,7 @@ static int threads_with_cores(tutti_comm *world)
     if (tutti_comm_by_host(world, &host) != TUTTI_OK) return 0;
     int64_t threads = values.options.threads, left = sysconf(_SC_NPROCESSORS_ONLN) - tutti_rank(host) * threads;
     if (tutti_comm_free(host) != TUTTI_OK || left <= 0) return 0;
+    if (tutti_rank(world) >= tutti_size(world) - values.options.server) return 0; /* servers multiply nothing */
     return (int)(left < threads ? left : threads);
 }
 
@@ -389,6 +409,16 @@ static int begin(const struct loop *loop, struct train_machine machine)
     return told ? status : failed(world, tutti_comm_error(world));
 }
 
+/* A parameter server's rank: until all workers have ended. */
+static int serve(tutti_comm *world, tutti_trainer *trainer)
+{
+    catch_signals(); /* workers end the run */
+    tutti_status status = tutti_trainer_serve(trainer);
+    int end = status == TUTTI_OK ? CLI_OK : failed_alone(world, tutti_trainer_error(trainer));
+    tutti_trainer_free(trainer);
+    return end == CLI_OK && interrupted ? 128 + (int)interrupted : end;
+}
+
 static int work(tutti_comm *world, int argc, char **argv)
 {
     (void)argc, (void)argv;
@@ -403,17 +433,20 @@ static int work(tutti_comm *world, int argc, char **argv)
         tutti_trainer_free(loop.trainer);
         return status;
     }
+    if (tutti_trainer_serves(loop.trainer)) return serve(world, loop.trainer);
     catch_signals();
     status = train_all(&loop);
     int end = CLI_OK;
-    const uint64_t hash = tutti_trainer_hash(loop.trainer); /* all ranks together */
+    const bool alone = values.options.server > 0 && status != CLI_GO_ON; /* the other workers go on */
+    const uint64_t hash = alone ? 0 : tutti_trainer_hash(loop.trainer);  /* all ranks together */
     if (loop.report != NULL) end = train_report_close(&report, loop.trainer, hash);
     if (status == CLI_GO_ON && loop.steps > 0 && values.timeline[0] != '\0') {
         int drawn = draw_timeline(&loop);
         if (drawn != CLI_OK) end = drawn;
     }
     tutti_trainer_free(loop.trainer);
-    if (status == CLI_GO_ON && values.options.fast && !loop.stopped) time_grains(world, loop.report);
+    if (status == CLI_GO_ON && values.options.fast && values.options.server == 0 && !loop.stopped)
+        time_grains(world, loop.report);
     if (status != CLI_GO_ON) return status;
     if (loop.stopped && interrupted) return 128 + (int)interrupted;
     bool unsaved = values.options.save[0] != '\0' && !loop.saved && tutti_rank(world) == 0;

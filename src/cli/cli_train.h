@@ -51,6 +51,7 @@ struct train_report {
     double shown_at;                    /* when the progress line was last printed */
     double seconds, rows, comm_seconds; /* of the steps since then */
     double all_seconds, all_rows, all_comm_seconds, all_steps;
+    double all_stale, all_ahead;         /* with parameter servers */
     double all_idle, all_predicted_idle; /* of steps of a pipeline */
     double last_validation;
     double saving_seconds; /* of the last checkpoint; 0: none */

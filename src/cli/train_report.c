@@ -41,7 +41,10 @@ static void print_head(const struct train_report *report)
     const tutti_train_about *about = &report->about;
     (void)fprintf(report->text, "%s with %zu parameters on %d rank%s, %lld samples a step", options->model,
                   about->parameters, report->ranks, report->ranks == 1 ? "" : "s", (long long)options->batch);
-    if (about->grains > 0)
+    if (options->server > 0)
+        (void)fprintf(report->text, ", the last %lld of them servers; workers may be %lld step%s apart\n",
+                      (long long)options->server, (long long)options->staleness, options->staleness == 1 ? "" : "s");
+    else if (about->grains > 0)
         (void)fprintf(report->text, " in %d grains: any number of ranks gives these weights\n", about->grains);
     else
         (void)fprintf(report->text, ", fast: other numbers of ranks give other bits\n");
@@ -112,20 +115,23 @@ static const char *json_number(double value, char text[32])
 
 static void write_metrics(struct train_report *report, const tutti_train_step *step, double validation)
 {
-    char loss[32], val[32], idle[32], predicted[32], hash[24] = "null";
+    char loss[32], val[32], idle[32], predicted[32], stale[32], hash[24] = "null";
     const tutti_train_about *about = &report->about;
+    char ahead[24];
+    (void)snprintf(ahead, sizeof ahead, "%" PRId64, step->ahead);
     if (step->hashed) (void)snprintf(hash, sizeof hash, "\"%016" PRIx64 "\"", step->hash);
     (void)fprintf(
         report->metrics,
         "{\"step\": %" PRIu64 ", \"loss\": %s, \"val_loss\": %s, \"lr\": %.9g, \"norm\": %.9g, "
         "\"tokens_per_s\": %.1f, \"gflops\": %.2f, \"comm_share\": %.5f, \"bytes\": {\"parameters\": %zu, "
         "\"gradients\": %zu, \"optimizer\": %zu, \"activations\": %zu, \"communication\": %zu, \"saving\": %zu}, "
-        "\"idle\": %s, \"predicted_idle\": %s, \"weights_hash\": %s}\n",
+        "\"idle\": %s, \"predicted_idle\": %s, \"stale\": %s, \"ahead\": %s, \"weights_hash\": %s}\n",
         step->step, json_number(step->loss, loss), json_number(validation, val), step->rate, step->norm,
         step->rows / step->seconds, gflops(report, step->rows, step->seconds), step->comm_seconds / step->seconds,
         about->parameter_bytes, about->gradient_bytes, about->optimizer_bytes, about->activation_bytes,
         about->communication_bytes, about->saving_bytes, json_number(step->idle, idle),
-        json_number(step->predicted_idle, predicted), hash);
+        json_number(step->predicted_idle, predicted), json_number(step->stale, stale),
+        isnan(step->stale) ? "null" : ahead, hash);
     if (fflush(report->metrics) == 0 || report->metrics_lost) return;
     report->metrics_lost = true;
     (void)cli_fail("train", "--metrics %s: %s; training goes on", report->values->metrics, strerror(errno));
@@ -173,6 +179,8 @@ void train_report_step(struct train_report *report, const tutti_trainer *trainer
     report->all_seconds += step->seconds;
     report->all_rows += step->rows;
     report->all_comm_seconds += step->comm_seconds;
+    report->all_stale += step->stale;
+    report->all_ahead += (double)step->ahead;
     report->all_idle += step->idle;
     report->all_predicted_idle += step->predicted_idle;
     report->all_steps++;
@@ -217,6 +225,9 @@ static void print_summary(const struct train_report *report, const tutti_trainer
         (void)fprintf(report->text, "pipeline %s: idle for %.1f%% of a step's time, by the table %.1f%%\n",
                       report->values->options.pipeline, 100 * report->all_idle / report->all_steps,
                       100 * report->all_predicted_idle / report->all_steps);
+    if (report->all_steps > 0 && report->values->options.staleness > 0)
+        (void)fprintf(report->text, "between a pull and the push after it %.2f updates of others, %.2f steps ahead\n",
+                      report->all_stale / report->all_steps, report->all_ahead / report->all_steps);
     if (report->saving_seconds > 0) print_saved(report);
     if (hash != 0) /* 0: the ranks that have the other stages, or parts of the weights, are gone */
         (void)fprintf(report->text, "weights %016" PRIx64 " after step %" PRIu64 "\n", hash, about.step);

@@ -214,6 +214,7 @@ tutti_status tti_ddp_make(const struct tti_ddp_place *place, const tutti_paramet
                                .elements = elements,
                                .grains = options->grains,
                                .allows_unused = options->allow_unused,
+                               .alone = place->alone,
                                .valued = valued,
                                .zero = {.stage = options->zero,
                                         .bf16 = options->bf16,

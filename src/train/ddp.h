@@ -108,6 +108,7 @@ struct tutti_ddp {
     size_t *ready;      /* [count]: elements that became ready in this pass */
     bool *used, *whole; /* [count]: some of it, and all of it, became ready in a pass of this step */
     bool allows_unused;
+    bool alone;              /* as tti_ddp_place */
     bool valued;             /* parameters have values; false: it sums gradients only */
     tutti_status failed;     /* OK, or why a bucket of this pass could not be started: tutti_ddp_end tells it too */
     bool begun, last, fresh; /* fresh: the next pass is the first of a step */
@@ -147,6 +148,8 @@ struct tti_ddp_place {
     tutti_comm *comm;
     int rank, size;
     struct tti_ddp_cut cut;
+    bool
+        alone; /* the ranks' sums are made elsewhere: it says which grains this rank has, and where their gradients go */
 };
 tutti_status tti_ddp_make(const struct tti_ddp_place *place, const tutti_parameter *parameters, size_t count,
                           bool valued, const tutti_ddp_options *options, tutti_ddp **ddp, tutti_error *error);

@@ -136,7 +136,7 @@ static tutti_status make_memory(struct tutti_ddp *ddp, tutti_error *error)
         struct tti_span mine = tti_ddp_slice(ddp, &ddp->buckets[b], ddp->rank);
         if (mine.hi - mine.lo > largest) largest = mine.hi - mine.lo;
     }
-    size_t slice = largest * most_of(ddp, exchanged);
+    size_t slice = ddp->alone ? 0 : largest * most_of(ddp, exchanged);
     if (!tti_ddp_take(ddp, more * ddp->elements * sizeof(float), &ddp->memory) ||
         !tti_ddp_take(ddp, 2 * slice * sizeof(float), &ddp->slices))
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "ddp: no memory for the gradients of %d subtrees of grains",

@@ -133,7 +133,7 @@ static tutti_status make_ddp(struct tti_tie *tie, const tutti_ddp *ddp, const tu
                              .allow_unused = true};
     if (tie->passes) own.zero = is_apart(tie) ? tie->zero : TTI_ZERO_GRADIENTS;
     if (tie->passes) own.replicas = options->replicas;
-    struct tti_ddp_place place = {.rank = ddp->rank, .size = ddp->size};
+    struct tti_ddp_place place = {.rank = ddp->rank, .size = ddp->size, .alone = ddp->alone};
     if (ddp->comm != NULL) {
         tutti_status status = tutti_comm_duplicate(tti_inside(tie->batch, "trainer", "tied weight"), &tie->comm);
         if (status != TUTTI_OK && tutti_comm_error(tie->batch) != NULL) *error = *tutti_comm_error(tie->batch);

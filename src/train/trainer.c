@@ -48,7 +48,12 @@ void tti_trainer_begin(struct tutti_trainer *t)
 {
     (void)tutti_ddp_at(t->ddp, t->here.file, t->here.line);
     (void)tutti_ddp_at(t->tie.ddp, t->here.file, t->here.line);
-    t->error = (tutti_error){.rank = tutti_rank(t->comm), .peer = -1};
+    t->error = (tutti_error){.rank = tutti_rank(tti_trainer_all(t)), .peer = -1};
+}
+
+tutti_comm *tti_trainer_all(const struct tutti_trainer *t)
+{
+    return t->server == NULL ? t->comm : t->server->all;
 }
 
 tutti_status tti_trainer_end(struct tutti_trainer *t, const char *call, tutti_status status)
@@ -56,7 +61,7 @@ tutti_status tti_trainer_end(struct tutti_trainer *t, const char *call, tutti_st
     if (status == TUTTI_OK || t->error.status != status) return status; /* else who failed has told it */
     if (t->error.operation[0] == '\0')
         (void)snprintf(t->error.operation, sizeof t->error.operation, "trainer_%s", call);
-    tti_comm_note(t->comm, &t->error);
+    tti_comm_note(tti_trainer_all(t), &t->error);
     return status;
 }
 
@@ -205,19 +210,28 @@ static tutti_status make_model(struct tutti_trainer *t, tutti_error *error)
     return tti_trainer_cut(t, t->model, error);
 }
 
+tutti_status tti_trainer_optimizer_settings(const struct tutti_trainer *t, tutti_optimizer_settings *settings,
+                                            tutti_error *error)
+{
+    const tutti_train_options *o = &t->options;
+    TTI_TRY(tutti_optimizer_defaults(o->optimizer, settings, error));
+    settings->beta1 = o->beta1;
+    settings->beta2 = o->beta2;
+    settings->momentum = o->momentum;
+    settings->nesterov = o->nesterov != 0;
+    settings->decay = o->decay;
+    return TUTTI_OK;
+}
+
 static tutti_status make_optimizer(struct tutti_trainer *t, tutti_error *error)
 {
     const tutti_train_options *o = &t->options;
     const size_t elements = o->zero > 0 ? t->ddp->zero.elements : t->elements;
     tutti_optimizer_settings settings;
+    if (t->server != NULL) return TUTTI_OK; /* servers have it */
     TTI_TRY(tti_optimizer_plan(o->optimizer, elements, &t->optimizer_bytes, error));
     if (tti_trainer_is_planned(t)) return TUTTI_OK;
-    TTI_TRY(tutti_optimizer_defaults(o->optimizer, &settings, error));
-    settings.beta1 = o->beta1;
-    settings.beta2 = o->beta2;
-    settings.momentum = o->momentum;
-    settings.nesterov = o->nesterov != 0;
-    settings.decay = o->decay;
+    TTI_TRY(tti_trainer_optimizer_settings(t, &settings, error));
     const tutti_parameter *owned;
     size_t count = tutti_ddp_owned(t->ddp, &owned);
     return tutti_optimizer_create(&settings, owned, count, &t->optimizer, error);
@@ -364,7 +378,7 @@ static tutti_status make_ddps(struct tutti_trainer *t, int *layers, tutti_error 
         const struct tti_span own = t->pipeline->stages[chunk].elements;
         starts[chunk] = own.hi > 0 || chunk == 0 ? own.lo : t->pipeline->stages[chunk - 1].elements.hi;
     }
-    struct tti_ddp_place place = {.rank = t->rank, .size = t->size};
+    struct tti_ddp_place place = {.rank = t->rank, .size = t->size, .alone = t->server != NULL};
     if (!tti_trainer_is_planned(t)) place.comm = tti_trainer_batch_comm(t);
     if (tti_trainer_passing_gradients(t)) place.cut = (struct tti_ddp_cut){starts, chunks};
     TTI_TRY(tti_ddp_make(&place, t->list, t->list_count, true, &ddp, &t->ddp, error));
@@ -396,6 +410,7 @@ static tutti_status make_shared(struct tutti_trainer *t, tutti_error *error)
 static tutti_status read_mesh(struct tutti_trainer *t, tutti_error *error)
 {
     TTI_TRY(check_options(&t->options, error));
+    TTI_TRY(tti_trainer_server_check(t, error));
     TTI_TRY(tti_trainer_mesh_read(t->options.mesh, t->world_size, &t->mesh, error));
     TTI_TRY(tti_trainer_check_type(t, error));
     if (t->mesh.sizes[TTI_MESH_SHARD] > 1 && t->options.zero == 0)
@@ -414,6 +429,10 @@ static tutti_status make_mesh(struct tutti_trainer *t, tutti_error *error)
     tti_trainer_mesh_place(&t->mesh, t->world_rank);
     t->rank = tti_trainer_mesh_batch_rank(&t->mesh, t->world_rank);
     t->size = t->mesh.sizes[TTI_MESH_DATA] * t->mesh.sizes[TTI_MESH_SHARD];
+    if (t->server != NULL) {
+        t->size = t->server->workers;
+        t->rank = tutti_rank(t->server->all) % t->size; /* a server's plan is that of some worker */
+    }
     if (!tti_trainer_is_planned(t))
         TTI_TRY(tti_trainer_mesh_make(tti_trainer_comm(t), t->options.mesh, &t->mesh, error));
     return TUTTI_OK;
@@ -431,6 +450,22 @@ tutti_status tti_trainer_make(struct tutti_trainer *t, tutti_error *error)
     return status;
 }
 
+/* All ranks work. */
+static tutti_status create_alike(struct tutti_trainer *t, tutti_error *error)
+{
+    TTI_TRY(tti_trainer_make(t, error));
+    TTI_TRY(tti_trainer_share_folder(t, error));
+    TTI_TRY(tti_background_make(t, error));
+    if (t->options.resume) TTI_TRY(tti_trainer_resume(t, error));
+    return tti_trainer_round(t, error);
+}
+
+static tutti_status create_with_servers(struct tutti_trainer *t, tutti_error *error)
+{
+    TTI_TRY(tti_trainer_server_split(t, error));
+    return tti_trainer_server_make(t, tti_trainer_make(t, error), error);
+}
+
 static tutti_status create(tutti_comm *comm, const tutti_train_options *options, tutti_trainer **trainer,
                            tutti_error *error)
 {
@@ -446,11 +481,7 @@ static tutti_status create(tutti_comm *comm, const tutti_train_options *options,
                                    .world_size = tutti_size(comm),
                                    .here = here,
                                    .options = *options};
-    tutti_status status = tti_trainer_make(made, error);
-    if (status == TUTTI_OK) status = tti_trainer_share_folder(made, error);
-    if (status == TUTTI_OK) status = tti_background_make(made, error);
-    if (status == TUTTI_OK && options->resume) status = tti_trainer_resume(made, error);
-    if (status == TUTTI_OK) status = tti_trainer_round(made, error);
+    tutti_status status = options->server > 0 ? create_with_servers(made, error) : create_alike(made, error);
     if (status != TUTTI_OK)
         tutti_trainer_free(made);
     else
@@ -485,6 +516,7 @@ void tutti_trainer_free(tutti_trainer *t)
     (void)tutti_free(t->comm, t->values);
     (void)tutti_free(t->comm, t->gradients);
     tti_trainer_mesh_free(&t->mesh);
+    tti_trainer_server_free(t);
     tutti_data_free(t->data);
     if (t->locked) (void)close(t->lock);
     tti_micros_free(&t->micros);

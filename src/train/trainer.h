@@ -14,6 +14,7 @@
 #include "train/tie.h"
 #include "train/trainer_mesh.h"
 #include "train/trainer_pipeline.h"
+#include "train/trainer_server.h"
 #include "train/trainer_width.h"
 #include "train/tree.h"
 
@@ -87,6 +88,7 @@ struct tutti_trainer {
     char resumed_from[PATH_MAX];
     tutti_status gone;                 /* why values or gradients did not come, in the pass that runs */
     tutti_status ready_status;         /* the first failure of tutti_ddp_ready_run in this step */
+    struct tti_trainer_server *server; /* some ranks are parameter servers (trainer_server.h); NULL: none are */
     struct tti_background *background; /* saves while training goes on; NULL: saves are waited for */
     bool locked;                       /* the folder of checkpoints, by `lock` */
     int lock;
@@ -186,6 +188,14 @@ static inline tutti_comm *tti_trainer_batch_comm(const struct tutti_trainer *tra
     return tutti_at(trainer->mesh.batch, trainer->here.file, trainer->here.line);
 }
 
+/* The comm that the trainer was made on: with parameter servers others than its own. */
+tutti_comm *tti_trainer_all(const struct tutti_trainer *trainer);
+/* What the options say of the optimizer. */
+tutti_status tti_trainer_optimizer_settings(const struct tutti_trainer *trainer, tutti_optimizer_settings *settings,
+                                            tutti_error *error);
+/* tutti_trainer_hash of the values that are here. */
+uint64_t tti_trainer_hash(const struct tutti_trainer *trainer);
+
 /* Every rank gets the error of the lowest rank whose status is not OK. */
 tutti_status tti_agree(tutti_comm *comm, tutti_status status, tutti_error *error);
 
@@ -202,6 +212,8 @@ tutti_status tti_trainer_share_folder(struct tutti_trainer *trainer, tutti_error
 /* Which order sums have, for checkpoints to note. 1: the two gradients of a tied weight are summed over grains apart. */
 enum { TTI_TRAINER_SUMS = 1 };
 tutti_status tti_trainer_resume(struct tutti_trainer *trainer, tutti_error *error);
+/* The newest checkpoint, by this rank alone; `updates`: steps of the optimizer. */
+tutti_status tti_trainer_read_newest(struct tutti_trainer *trainer, uint64_t *updates, tutti_error *error);
 
 /* A trainer of any rank without a comm. */
 static inline bool tti_trainer_is_planned(const struct tutti_trainer *trainer)

@@ -107,6 +107,7 @@ tutti_status tutti_trainer_actor(tutti_trainer *t, tutti_actors *actors, const c
 {
     if (actors == NULL) return TUTTI_ERR_ARGUMENT;
     if (t == NULL) return refuse(actors, "there is no trainer");
+    if (t->server != NULL) return refuse(actors, "server: workers of parameter servers take their steps by themselves");
     if (t->comm == actors->parent)
         return refuse(actors,
                       "the trainer's comm is the one that the actors were created on, whose collectives no handler may "

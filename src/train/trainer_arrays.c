@@ -23,6 +23,7 @@ static void find_arrays(struct tti_arrays *arrays)
     arrays->values[0] = passing ? tti_ddp_owned_values(t->ddp) : t->values;
     arrays->count = 1;
     while (arrays->count < TTI_ARRAYS && tti_optimizer_state_name(t->options.optimizer, arrays->count - 1) != NULL) {
+        if (t->server != NULL) arrays->values[arrays->count] = t->server->states[arrays->count - 1];
         if (t->optimizer != NULL) /* it is not only planned */
             (void)tutti_optimizer_state(t->optimizer, arrays->count - 1, &arrays->values[arrays->count]);
         arrays->owned[arrays->count++] = t->options.zero > 0;

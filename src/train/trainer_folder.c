@@ -14,7 +14,9 @@
 
 tutti_status tti_trainer_take_folder(struct tutti_trainer *t, tutti_error *error)
 {
-    if (tti_trainer_is_planned(t) || t->world_rank != 0 || t->options.save[0] == '\0') return TUTTI_OK;
+    if (tti_trainer_is_planned(t) || t->world_rank != 0 || tutti_rank(tti_trainer_all(t)) != 0 ||
+        t->options.save[0] == '\0')
+        return TUTTI_OK;
     if (!t->options.resume) TTI_TRY(tti_checkpoint_folder(t->options.save, error));
     TTI_TRY(tti_checkpoint_lock(t->options.save, &t->lock, error));
     t->locked = true;

@@ -184,12 +184,14 @@ static tutti_status run_cells(struct tutti_trainer *t, struct tti_span cells, bo
 void tti_trainer_on_ready(void *context, size_t offset, size_t count)
 {
     struct tutti_trainer *t = context;
+    if (t->server != NULL) return;
     if (t->ready_status == TUTTI_OK) t->ready_status = tutti_ddp_ready_run(t->ddp, offset, count);
 }
 
 void tti_trainer_on_tied_ready(void *context)
 {
     struct tutti_trainer *t = context;
+    if (t->server != NULL) return;
     if (t->ready_status == TUTTI_OK) t->ready_status = tutti_ddp_ready(t->tie.ddp, 0);
 }
 
@@ -200,8 +202,10 @@ static uint64_t first_of_step(const struct tutti_trainer *t)
     return t->step * (uint64_t)t->options.batch;
 }
 
+/* What workers of parameter servers have computed is pushed when all of it is there. */
 static tutti_status begin_pass(struct tutti_trainer *t, bool last)
 {
+    if (t->server != NULL) return TUTTI_OK;
     TTI_TRY(tti_trainer_comm_failed(t, tutti_ddp_begin(t->ddp, last)));
     return tti_trainer_comm_failed(t, tti_tie_begin(&t->tie, last));
 }
@@ -209,6 +213,7 @@ static tutti_status begin_pass(struct tutti_trainer *t, bool last)
 /* What was not ready layer by layer. */
 static tutti_status all_ready(struct tutti_trainer *t)
 {
+    if (t->server != NULL) return TUTTI_OK;
     if (t->tie.ddp != NULL) TTI_TRY(tti_trainer_comm_failed(t, tutti_ddp_ready(t->tie.ddp, 0)));
     return tti_trainer_comm_failed(t, tutti_ddp_ready_run(t->ddp, 0, t->elements));
 }

@@ -25,7 +25,7 @@ static tutti_status compare_options(const struct tutti_trainer *t, const tutti_c
     static const char model[] = " model layers heads width context loss optimizer ";
     static const char local[] = " save save_every save_async keep resume steps val_every val_samples check_every "
                                 "threads accumulate zero mesh pipeline "
-                                "micro stages width_grains recompute ";
+                                "micro stages width_grains recompute server ";
     for (size_t i = 0; i < tti_train_row_count; i++) {
         const struct tti_train_row *row = &tti_train_rows[i];
         char here[TTI_TRAIN_TEXT], word[64];
@@ -138,12 +138,20 @@ static tutti_status read_arrays(const struct tutti_trainer *t, const tutti_check
     return status;
 }
 
-static tutti_status read_checkpoint(struct tutti_trainer *t, tutti_error *error)
+/* With parameter servers and staleness every worker's step is an update; else as many as steps. */
+static uint64_t updates_of(const tutti_checkpoint *checkpoint)
+{
+    const char *note = tutti_checkpoint_note(checkpoint, "layout.updates");
+    return note == NULL ? tutti_checkpoint_step(checkpoint) : strtoull(note, NULL, 10);
+}
+
+static tutti_status read_checkpoint(struct tutti_trainer *t, uint64_t *updates, tutti_error *error)
 {
     tutti_checkpoint *checkpoint = NULL;
     TTI_TRY(tutti_checkpoint_open(t->resumed_from, false, &checkpoint, error));
     t->step = tutti_checkpoint_step(checkpoint);
-    tutti_optimizer_set_steps(t->optimizer, t->step);
+    *updates = updates_of(checkpoint);
+    if (t->optimizer != NULL) tutti_optimizer_set_steps(t->optimizer, *updates);
     tutti_status status = read_arrays(t, checkpoint, error);
     tutti_checkpoint_free(checkpoint);
     return status;
@@ -167,6 +175,12 @@ static tutti_status find_checkpoint(struct tutti_trainer *t, tutti_error *error)
     return status;
 }
 
+tutti_status tti_trainer_read_newest(struct tutti_trainer *t, uint64_t *updates, tutti_error *error)
+{
+    TTI_TRY(find_checkpoint(t, error));
+    return read_checkpoint(t, updates, error);
+}
+
 static tutti_status meet(struct tutti_trainer *t, tutti_status status, tutti_error *error)
 {
     if (status != TUTTI_OK) tti_trainer_mesh_error(t->comm, &t->mesh, error);
@@ -181,6 +195,7 @@ tutti_status tti_trainer_resume(struct tutti_trainer *t, tutti_error *error)
                  tutti_broadcast(tti_inside(tti_trainer_comm(t), "checkpoint", "resume"), t->resumed_from,
                                  t->resumed_from, sizeof t->resumed_from, TUTTI_U8, 0),
                  error));
-    TTI_TRY(tti_agree(tti_trainer_comm(t), read_checkpoint(t, error), error));
+    uint64_t updates;
+    TTI_TRY(tti_agree(tti_trainer_comm(t), read_checkpoint(t, &updates, error), error));
     return meet(t, tti_tie_spread(&t->tie, t->ddp), error);
 }

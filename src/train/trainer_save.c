@@ -41,7 +41,9 @@ static void make_notes(const struct tutti_trainer *t, uint64_t hash, struct tti_
     notes->list[notes->count++] = (tutti_note){"machine.cpu", tutti_cpu()};
     notes->list[notes->count++] = (tutti_note){"machine.blas", tutti_blas_name()};
     notes->list[notes->count++] = (tutti_note){"machine.kernels", tutti_nn_kernels_name()};
-    add_number(notes, "layout.ranks", (uint64_t)tutti_size(t->comm), "%llu");
+    add_number(notes, "layout.ranks", (uint64_t)(t->server == NULL ? tutti_size(t->comm) : t->size), "%llu");
+    if (t->server != NULL && t->server->updates != t->step)
+        add_number(notes, "layout.updates", t->server->updates, "%llu");
     add_number(notes, "layout.sums", TTI_TRAINER_SUMS, "%llu");
     add_number(notes, "layout.grains", t->options.fast ? 0 : t->cells, "%llu");
     add_number(notes, "layout.width_grains", (uint64_t)tutti_model_width_grains(t->model), "%llu");
@@ -134,7 +136,7 @@ static tutti_status prepare(struct tutti_trainer *t, uint64_t hash, struct tti_s
 tutti_status tti_save_begin(struct tutti_trainer *t, struct tti_save *save)
 {
     *save = (struct tti_save){.saving = {.lock = -1}};
-    tutti_status status = prepare(t, tutti_trainer_hash(t), save);
+    tutti_status status = prepare(t, tti_trainer_hash(t), save);
     if (status == TUTTI_OK && t->world_rank == 0) status = tti_saving_open(&save->saving, &t->error);
     return agree(t, status);
 }
@@ -181,6 +183,16 @@ static tutti_status save_now(struct tutti_trainer *t)
     return status;
 }
 
+/* One worker saves. */
+static tutti_status save_from_servers(struct tutti_trainer *t)
+{
+    bool saves = false;
+    tutti_status status = tti_trainer_server_save(t, &saves);
+    if (status == TUTTI_OK && saves) status = save_now(t);
+    tti_trainer_server_saved(t);
+    return status;
+}
+
 tutti_status tutti_trainer_save(tutti_trainer *t)
 {
     tti_trainer_begin(t);
@@ -188,6 +200,8 @@ tutti_status tutti_trainer_save(tutti_trainer *t)
         tutti_status none = tti_error_set(&t->error, TUTTI_ERR_ARGUMENT, 0, "no folder for checkpoints was given");
         return tti_trainer_end(t, "save", none);
     }
+    if (tutti_trainer_serves(t)) return tti_trainer_refuse_server(t, "save");
+    if (t->server != NULL) return tti_trainer_end(t, "save", save_from_servers(t));
     return tti_trainer_end(t, "save", t->background == NULL ? save_now(t) : tti_background_save(t));
 }
 

@@ -120,7 +120,7 @@ static tutti_status check_weights(struct tutti_trainer *t, tutti_train_step *ste
     uint64_t every = (uint64_t)t->options.check_every;
     if (every == 0 || t->step % every != 0) return TUTTI_OK;
     step->hashed = true;
-    step->hash = tutti_trainer_hash(t);
+    step->hash = tti_trainer_hash(t);
     tutti_status status = tutti_weights_compare(tti_trainer_comm(t), step->hash, &odd);
     if (status == TUTTI_OK) status = tti_trainer_compare_uncut(t, &odd);
     if (status != TUTTI_ERR_MISMATCH || odd < 0) return tti_trainer_comm_failed(t, status);
@@ -186,6 +186,7 @@ static tutti_status spread(struct tutti_trainer *t)
 
 static double comm_seconds(const struct tutti_trainer *t)
 {
+    if (t->server != NULL) return t->server->seconds;
     double seconds = t->seconds + tutti_ddp_seconds(t->ddp);
     if (t->tie.ddp != NULL) seconds += tutti_ddp_seconds(t->tie.ddp);
     if (t->pipeline == NULL) return seconds + t->pass->meeting_seconds;
@@ -194,12 +195,26 @@ static double comm_seconds(const struct tutti_trainer *t)
     return seconds;
 }
 
+/* Sums, optimizer and new values are the servers' part. */
+static tutti_status step_with_servers(struct tutti_trainer *t, tutti_train_step *step, int64_t began)
+{
+    const double waited = comm_seconds(t);
+    begin_part(t);
+    TTI_TRY(tti_trainer_backward(t));
+    TTI_TRY(tti_trainer_server_step(t, step));
+    step->seconds = (double)(tti_now_ns() - began) * 1e-9;
+    step->comm_seconds = comm_seconds(t) - waited;
+    return TUTTI_OK;
+}
+
 static tutti_status take_step(struct tutti_trainer *t, tutti_train_step *step)
 {
     int64_t began = tti_now_ns();
     double waited = comm_seconds(t), scale = 0;
-    *step = (tutti_train_step){.struct_size = sizeof *step, .step = t->step + 1, .idle = NAN, .predicted_idle = NAN};
+    *step = (tutti_train_step){
+        .struct_size = sizeof *step, .step = t->step + 1, .idle = NAN, .predicted_idle = NAN, .stale = NAN};
     step->rate = tutti_schedule_rate(&t->schedule, t->step);
+    if (t->server != NULL) return step_with_servers(t, step, began);
     TTI_TRY(find_gradient(t, step, &scale));
     if (!isfinite(step->loss) || !isfinite(step->norm)) return diverged(t, step);
     if (t->pipeline != NULL) tti_trainer_pipeline_idle(t, &step->idle, &step->predicted_idle);
@@ -217,6 +232,7 @@ tutti_status tutti_trainer_step(tutti_trainer *t, tutti_train_step *step)
 {
     tutti_train_step unused;
     tti_trainer_begin(t);
+    if (tutti_trainer_serves(t)) return tti_trainer_refuse_server(t, "step");
     return tti_trainer_end(t, "step", take_step(t, step == NULL ? &unused : step));
 }
 
@@ -227,6 +243,7 @@ static tutti_status validate(struct tutti_trainer *t, double *loss)
     *loss = NAN;
     if (t->about.held_out_samples == 0) return TUTTI_OK;
     begin_part(t);
+    if (t->server != NULL) return tti_trainer_server_validate(t, loss);
     for (uint64_t at = 0; at < tti_trainer_last_index(t, true); at += (uint64_t)t->options.batch) {
         tutti_status status = tti_trainer_evaluate(t, at);
         if (status != TUTTI_OK && t->failed == TUTTI_OK) return status;
@@ -241,5 +258,6 @@ tutti_status tutti_trainer_validate(tutti_trainer *t, double *loss)
 {
     double unused;
     tti_trainer_begin(t);
+    if (tutti_trainer_serves(t)) return tti_trainer_refuse_server(t, "validate");
     return tti_trainer_end(t, "validate", validate(t, loss == NULL ? &unused : loss));
 }

@@ -126,6 +126,12 @@ static tutti_status draw_table(struct tutti_trainer *t, const char *title, FILE 
 tutti_status tutti_trainer_timeline(tutti_trainer *t, const char *title, FILE *stream)
 {
     tti_trainer_begin(t);
+    if (t->server != NULL) {
+        tutti_status none = tti_error_set(&t->error, TUTTI_ERR_UNSUPPORTED, 0,
+                                          "server %lld does not go with timeline: workers do not take steps together",
+                                          (long long)t->options.server);
+        return tti_trainer_end(t, "timeline", none);
+    }
     return tti_trainer_end(t, "timeline",
                            t->pipeline != NULL ? draw_table(t, title, stream) : draw_passes(t, title, stream));
 }

@@ -97,6 +97,12 @@ static tutti_comm *width_comm(const struct tutti_trainer *t, const char *who, co
 
 uint64_t tutti_trainer_hash(const tutti_trainer *t)
 {
+    if (t->server != NULL && (tutti_trainer_serves(t) || tti_trainer_server_sync(t) != TUTTI_OK)) return 0;
+    return tti_trainer_hash(t);
+}
+
+uint64_t tti_trainer_hash(const struct tutti_trainer *t)
+{
     uint64_t hash = 0;
     tutti_comm *model = t->mesh.model;
     tutti_status status = hash_here(t, ALL_ONCE, &hash);
