@@ -112,9 +112,11 @@ static void set_signed_zeros(tutti_model *model)
     }
 }
 
-static bool make_model(const struct shape *shape, tutti_mesh *mesh, int width_grains, struct result *result)
+static bool make_model(const struct shape *shape, tutti_mesh *mesh, int width_grains, bool sequence,
+                       struct result *result)
 {
-    tutti_model_placing placing = {.struct_size = sizeof placing, .mesh = mesh, .width_grains = width_grains};
+    tutti_model_placing placing = {
+        .struct_size = sizeof placing, .mesh = mesh, .width_grains = width_grains, .sequence = sequence};
     tutti_status status = shape->gpt.heads > 0 ? tutti_gpt_create(&shape->gpt, &result->model)
                                                : tutti_mlp_create(&shape->mlp, &result->model);
     if (status == TUTTI_OK && width_grains > 0) status = tutti_model_place(result->model, &placing);
@@ -173,7 +175,8 @@ static bool run_pass(const struct shape *shape, int threads, struct result *resu
     ok = ok && good(model, tutti_pass_backward(pass, &(tutti_backward){0}));
     result->operations = operations(model->width.comm) - before;
     for (int i = 0; ok && i < model->layer_count; i++)
-        if (model->layers[i]->cut != TUTTI_CUT_OUTPUTS && model->layers[i]->cut != TUTTI_CUT_ALIKE)
+        if (model->layers[i]->cut != TUTTI_CUT_OUTPUTS && model->layers[i]->cut != TUTTI_CUT_ALIKE &&
+            !tti_pass_has_slices_only(pass, i))
             result->rows = tti_hash_bytes(result->rows, pass->places[i].out,
                                           tti_pass_rows(pass) * (size_t)model->layers[i]->outputs * sizeof(float));
     tutti_pass_free(pass);
@@ -201,11 +204,11 @@ static void collect(struct result *result, const struct result *base)
     }
 }
 
-static bool run_shape(const struct shape *shape, tutti_mesh *mesh, int width_grains, int threads,
+static bool run_shape(const struct shape *shape, tutti_mesh *mesh, int width_grains, bool sequence, int threads,
                       const struct result *base, struct result *result)
 {
     *result = (struct result){0};
-    if (!make_model(shape, mesh, width_grains, result) || !run_pass(shape, threads, result)) return false;
+    if (!make_model(shape, mesh, width_grains, sequence, result) || !run_pass(shape, threads, result)) return false;
     collect(result, base);
     return true;
 }
@@ -255,11 +258,29 @@ static bool fits(const struct shape *shape, int ranks)
 }
 
 /* Four meetings per block, one of the embedding, two of the loss; of an MLP's pair of linear layers two, but for the first
- * layer's input, which needs no gradient. */
-static uint64_t meetings(const struct shape *shape)
+ * layer's input, which needs no gradient. Where rows are shared out each sum is a scattering and a gathering; the embedding's
+ * gradient is gathered, and so is what the loss is given. */
+static uint64_t meetings(const struct shape *shape, bool sequence)
 {
-    if (shape->gpt.heads > 0) return (uint64_t)(4 * shape->gpt.layers + 3);
+    if (shape->gpt.heads > 0) return (uint64_t)(sequence ? 8 * shape->gpt.layers + 5 : 4 * shape->gpt.layers + 3);
     return (uint64_t)((shape->mlp.hidden_layers + 1) / 2 * 2 - 1);
+}
+
+static void compare_shared(const struct shape *shape, tutti_mesh *mesh, bool sequence, int threads,
+                           const struct result *alone, const char *with)
+{
+    struct result shared;
+    const int size = tutti_mesh_size(mesh, "tensor");
+    if (run_shape(shape, mesh, shape->width_grains, sequence, threads, alone, &shared)) {
+        compare_bits(shape, &shared, alone, with);
+        CHECK_THAT(sequence || shared.rows == alone->rows, "%s, %s: other rows", shape->name, with);
+        CHECK_THAT(shared.operations == (size > 1 ? meetings(shape, sequence) : 0), "%s, %s: met %llu times",
+                   shape->name, with, (unsigned long long)shared.operations);
+        const size_t parts = tutti_model_elements(alone->model) / (size_t)size;
+        CHECK_THAT(shape->gpt.width < 64 || tutti_model_elements(shared.model) < parts + parts / 4,
+                   "%s, %s: %zu elements", shape->name, with, tutti_model_elements(shared.model));
+    }
+    result_free(&shared);
 }
 
 static void run_rank(tutti_comm *comm, void *context)
@@ -271,21 +292,14 @@ static void run_rank(tutti_comm *comm, void *context)
     if (!CHECK_THAT(tutti_mesh_create(comm, names, (const int[]){1, size}, 2, &mesh) == TUTTI_OK, "a mesh")) return;
     for (int i = 0; i < SHAPES; i++) {
         if (!fits(&shapes[i], size)) continue;
-        struct result alone, shared;
+        struct result alone;
         char with[64];
-        snprintf(with, sizeof with, "rank %d of %d", tutti_rank(comm), size);
-        bool ok = run_shape(&shapes[i], NULL, shapes[i].width_grains, 1, NULL, &alone);
-        if (run_shape(&shapes[i], mesh, shapes[i].width_grains, 1 + i % 2, ok ? &alone : NULL, &shared) && ok) {
-            compare_bits(&shapes[i], &shared, &alone, with);
-            CHECK_THAT(shared.rows == alone.rows, "%s, %s: other rows", shapes[i].name, with);
-            CHECK_THAT(shared.operations == (size > 1 ? meetings(&shapes[i]) : 0), "%s, %s: met %llu times",
-                       shapes[i].name, with, (unsigned long long)shared.operations);
-            const size_t parts = tutti_model_elements(alone.model) / (size_t)size;
-            CHECK_THAT(shapes[i].gpt.width < 64 || tutti_model_elements(shared.model) < parts + parts / 4,
-                       "%s, %s: %zu elements", shapes[i].name, with, tutti_model_elements(shared.model));
+        const bool ok = run_shape(&shapes[i], NULL, shapes[i].width_grains, false, 1, NULL, &alone);
+        for (int sequence = 0; ok && sequence <= (shapes[i].gpt.heads > 0 ? 1 : 0); sequence++) {
+            snprintf(with, sizeof with, "rank %d of %d%s", tutti_rank(comm), size, sequence ? ", sequence" : "");
+            compare_shared(&shapes[i], mesh, sequence != 0, 1 + i % 2, &alone, with);
         }
         result_free(&alone);
-        result_free(&shared);
     }
     tutti_mesh_free(mesh);
 }
@@ -296,10 +310,10 @@ static void run_one(tutti_comm *comm, void *context)
     (void)comm, (void)context;
     for (int i = 0; i < SHAPES; i++) {
         struct result plain, one, cut, threads;
-        bool ok = run_shape(&shapes[i], NULL, 0, 1, NULL, &plain);
-        ok = run_shape(&shapes[i], NULL, 1, 1, NULL, &one) && ok;
-        ok = run_shape(&shapes[i], NULL, shapes[i].width_grains, 1, NULL, &cut) && ok;
-        ok = run_shape(&shapes[i], NULL, shapes[i].width_grains, 3, NULL, &threads) && ok;
+        bool ok = run_shape(&shapes[i], NULL, 0, false, 1, NULL, &plain);
+        ok = run_shape(&shapes[i], NULL, 1, false, 1, NULL, &one) && ok;
+        ok = run_shape(&shapes[i], NULL, shapes[i].width_grains, false, 1, NULL, &cut) && ok;
+        ok = run_shape(&shapes[i], NULL, shapes[i].width_grains, false, 3, NULL, &threads) && ok;
         if (ok) compare_bits(&shapes[i], &one, &plain, "placed in one grain");
         if (ok) compare_bits(&shapes[i], &threads, &cut, "three threads");
         if (ok) compare_nearly(&shapes[i], &cut, &plain);

@@ -61,8 +61,9 @@ typedef struct tutti_call {
     const tutti_model *model;
     int64_t samples, rows; /* of this call; rows = samples * model rows */
     int64_t first_sample;  /* of this call, in the global batch: for random numbers */
-    int64_t first_row;     /* of this call, in its sample: above 0 where one sample goes on, whose rows before lie
-                            * before these. forward only, for sampling */
+    int64_t first_row; /* of this call, counted from its first sample's first: above 0 where one sample goes on, whose
+                            * rows before lie before these (forward only, for sampling), and for layers that are given
+                            * some of an item's rows (TUTTI_CUT_ROWS): `samples` are then those of the item */
     uint64_t step, seed;
     bool training; /* false: dropout does nothing */
 
@@ -131,11 +132,15 @@ typedef struct tutti_layer_ops {
 /* Rows between layers are whole, and each rank has all of them; or they are cut: each rank has the floats of its own width
  * grains. A cut layer computes grain by grain, so that bits do not depend on who has which. */
 enum {
-    TUTTI_CUT_WHOLE = 1,   /* whole rows to whole rows: every rank does the same */
-    TUTTI_CUT_ALIKE = 2,   /* cut rows to cut rows */
-    TUTTI_CUT_OUTPUTS = 4, /* whole rows to cut rows; the gradients of its input are summed over ranks */
-    TUTTI_CUT_INPUTS = 8,  /* cut rows to whole rows, which are summed over ranks */
-    TUTTI_CUT_CLASSES = 16 /* whole rows; the first tensor is cut by classes: embeddings and losses tied to them */
+    TUTTI_CUT_WHOLE = 1,    /* whole rows to whole rows: every rank does the same */
+    TUTTI_CUT_ALIKE = 2,    /* cut rows to cut rows */
+    TUTTI_CUT_OUTPUTS = 4,  /* whole rows to cut rows; the gradients of its input are summed over ranks */
+    TUTTI_CUT_INPUTS = 8,   /* cut rows to whole rows, which are summed over ranks */
+    TUTTI_CUT_CLASSES = 16, /* whole rows; the first tensor is cut by classes: embeddings and losses tied to them */
+    /* Beside WHOLE: a row's results depend on that row alone, and gradients of tensors are sums over rows. So calls may be
+     * given some of an item's rows, and gradients are made for blocks of rows, one for each width grain, which are summed
+     * in the canonical tree. */
+    TUTTI_CUT_ROWS = 32
 };
 
 /* For forward and backward: the values of the layer's n-th tensor, counted from 0 in the order in which setup declared
@@ -176,6 +181,9 @@ struct tutti_layer {
     bool meets;                  /* its outputs, or what it gathers, meet those of other ranks after forward */
     bool meets_back;             /* its input gradients are summed over ranks */
     int64_t gathers;             /* floats per row that ranks gather after forward */
+    bool by_blocks;              /* gradients of its tensors are summed over blocks of rows */
+    bool sliced;                 /* each rank does its slice of an item's rows only (tutti_model_placing.sequence) */
+    bool sliced_out;             /* of its output each rank has its slice of the rows only, after forward and finish */
     int64_t whole_inputs, whole_outputs; /* of all ranks */
     bool changes_gradient;               /* backward_input changes the output gradient */
     int tensor_count;
@@ -304,6 +312,10 @@ typedef struct tutti_model_placing {
     tutti_mesh
         *mesh; /* NULL, or one without a dimension `tensor`: one rank has all grains. It must outlive the model */
     int width_grains; /* 0: the largest power of two up to 4 that divides the heads and leaves a grain 32 columns */
+    /* Ranks that share the width share out the rows too, where layers work on each row alone and where residuals are: norms,
+     * dropout. An item's rows are cut like the width, and a rank has those of its width grains; the sums over ranks become
+     * reduce_scatters, and rows are gathered before the next product. The same bits, and less memory for activations. */
+    bool sequence;
 } tutti_model_placing;
 
 TUTTI_API tutti_status tutti_model_place(tutti_model *model, const tutti_model_placing *placing);
@@ -329,7 +341,8 @@ typedef struct tutti_loss {
 } tutti_loss;
 
 /* What a pass over some of the layers exchanges with those before and behind it, (rows, floats) each, until backward has
- * ended. NULL where there are none on that side. */
+ * ended. NULL where there are none on that side. Where rows are shared out (tutti_layer.sliced_out of the layer before) they
+ * are those of this rank, one item's after the other's. */
 typedef struct tutti_boundary {
     const float *in;     /* the first layer's input */
     float *out;          /* the last layer's output: forward fills it in */

@@ -36,7 +36,7 @@ static const tutti_layer_ops gelu_ops = {
     .setup = plain_setup,
     .forward = gelu_forward,
     .backward_input = gelu_backward,
-    .cuts = TUTTI_CUT_WHOLE | TUTTI_CUT_ALIKE,
+    .cuts = TUTTI_CUT_WHOLE | TUTTI_CUT_ALIKE | TUTTI_CUT_ROWS,
 };
 
 tutti_status tutti_add_gelu(tutti_model *model, const char *name)
@@ -61,7 +61,7 @@ static const tutti_layer_ops relu_ops = {
     .setup = plain_setup,
     .forward = relu_forward,
     .backward_input = relu_backward,
-    .cuts = TUTTI_CUT_WHOLE | TUTTI_CUT_ALIKE,
+    .cuts = TUTTI_CUT_WHOLE | TUTTI_CUT_ALIKE | TUTTI_CUT_ROWS,
 };
 
 tutti_status tutti_add_relu(tutti_model *model, const char *name)
@@ -89,7 +89,7 @@ static void drop_cut(const tutti_call *call, const struct mask *mask, float *to,
     const tutti_layer *layer = call->layer;
     const struct tti_width *width = &call->model->width;
     const int64_t section = layer->whole_outputs / layer->sections;
-    const int64_t first_row = call->first_sample * call->model->shape.rows;
+    const int64_t first_row = call->first_sample * call->model->shape.rows + call->first_row;
     for (int64_t r = 0; r < call->rows; r++)
         for (int i = 0; i < width->here * layer->sections; i++) {
             const struct tti_span span = tti_grain_share(call->model, section, width->first + i / layer->sections);
@@ -111,7 +111,8 @@ static void drop(const tutti_call *call, float *to, const float *from)
         drop_cut(call, &mask, to, from);
         return;
     }
-    uint64_t first = (uint64_t)(call->first_sample * call->model->shape.rows * call->layer->outputs);
+    const int64_t first_row = call->first_sample * call->model->shape.rows + call->first_row;
+    const uint64_t first = (uint64_t)(first_row * call->layer->outputs);
     tti_nn_kernels()->dropout(to, from, call->add, count_of(call), mask.key, first, mask.step, mask.keep);
 }
 
@@ -131,7 +132,7 @@ static const tutti_layer_ops dropout_ops = {.kind = "dropout",
                                             .backward_input = dropout_backward,
                                             .adds = true,
                                             .unread = TUTTI_UNREAD_IN | TUTTI_UNREAD_OUT,
-                                            .cuts = TUTTI_CUT_WHOLE | TUTTI_CUT_ALIKE};
+                                            .cuts = TUTTI_CUT_WHOLE | TUTTI_CUT_ALIKE | TUTTI_CUT_ROWS};
 
 tutti_status tutti_add_dropout(tutti_model *model, const char *name, double probability)
 {

@@ -45,7 +45,7 @@ static const tutti_layer_ops layer_norm_ops = {
     .backward_input = layer_norm_backward_input,
     .backward_weights = layer_norm_backward_weights,
     .adds = true,
-    .cuts = TUTTI_CUT_WHOLE,
+    .cuts = TUTTI_CUT_WHOLE | TUTTI_CUT_ROWS,
 };
 
 tutti_status tutti_add_layer_norm(tutti_model *model, const char *name)
@@ -88,7 +88,7 @@ static const tutti_layer_ops rms_norm_ops = {
     .backward_input = rms_norm_backward_input,
     .backward_weights = rms_norm_backward_weights,
     .adds = true,
-    .cuts = TUTTI_CUT_WHOLE,
+    .cuts = TUTTI_CUT_WHOLE | TUTTI_CUT_ROWS,
 };
 
 tutti_status tutti_add_rms_norm(tutti_model *model, const char *name)

@@ -15,6 +15,7 @@ struct tti_width {
     int first, here;  /* of this rank */
     int ranks, rank;  /* that share them */
     tutti_comm *comm; /* of these ranks; NULL: there is one */
+    bool sequence;    /* they share out rows too (sequence.h) */
 };
 
 struct tutti_model {

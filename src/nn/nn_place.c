@@ -7,11 +7,11 @@
  * cut by classes where all layers that share it can be too. Everything else works on whole rows, on every rank.
  */
 #define TUTTI_NO_CALL_SITES
-#include "nn/width.h"
+#include "nn/sequence.h"
 
 #include <string.h>
 
-enum { GRAINS_MOST = 1024, USUAL_GRAINS = 4, LEAST_COLUMNS = 32 };
+enum { USUAL_GRAINS = 4, LEAST_COLUMNS = 32 };
 
 static bool can(const tutti_layer *layer, unsigned cut)
 {
@@ -59,8 +59,8 @@ static void nearest_grains(const tutti_model *model, int grains, int *below, int
     *below = grains - 1;
     while (*below > 1 && indivisible(model, *below) != NULL) --*below;
     *above = grains + 1;
-    while (*above <= GRAINS_MOST && indivisible(model, *above) != NULL) ++*above;
-    if (*above > GRAINS_MOST) *above = 0;
+    while (*above <= TTI_WIDTH_GRAINS_MOST && indivisible(model, *above) != NULL) ++*above;
+    if (*above > TTI_WIDTH_GRAINS_MOST) *above = 0;
 }
 
 /* The fewest columns of a section of cut rows; 0: there are none. */
@@ -131,8 +131,9 @@ static tutti_status refuse_units(tutti_model *model, const tutti_layer *odd, int
 
 static tutti_status check_grains(tutti_model *model, int grains, int ranks)
 {
-    if (grains < 1 || grains > GRAINS_MOST)
-        return tti_model_refuse(model, NULL, TUTTI_ERR_ARGUMENT, "%d width grains; give 1 to %d", grains, GRAINS_MOST);
+    if (grains < 1 || grains > TTI_WIDTH_GRAINS_MOST)
+        return tti_model_refuse(model, NULL, TUTTI_ERR_ARGUMENT, "%d width grains; give 1 to %d", grains,
+                                TTI_WIDTH_GRAINS_MOST);
     const tutti_layer *odd = indivisible(model, grains);
     if (odd != NULL) return refuse_units(model, odd, grains);
     tutti_status status = check_ranks(model, grains, ranks);
@@ -232,6 +233,7 @@ tutti_status tti_model_place(tutti_model *model, int width_grains, const struct 
     model->width.here = grains / who->ranks;
     model->width.first = who->rank * model->width.here;
     if (grains > 1) status = cut_layers(model);
+    if (grains > 1 && status == TUTTI_OK) status = tti_model_slice(model);
     if (status != TUTTI_OK) return status;
     model->placed = true;
     tti_model_lay_out(model);
@@ -261,7 +263,7 @@ tutti_status tutti_model_place(tutti_model *model, const tutti_model_placing *pl
         return tti_model_refuse(model, NULL, TUTTI_ERR_ARGUMENT,
                                 "a model is placed once, after sealing and before it gets memory, and is told how");
     memcpy(&known, placing, placing->struct_size < sizeof known ? placing->struct_size : sizeof known);
-    struct tti_width who = {0};
+    struct tti_width who = {.sequence = known.sequence};
     tutti_status status = find_ranks(model, known.mesh, &who);
     return status == TUTTI_OK ? tti_model_place(model, known.width_grains, &who) : status;
 }

@@ -27,17 +27,18 @@ static uint32_t bit_of(int slot)
     return slot >= 0 && slot < TTI_SLOTS_MAX ? UINT32_C(1) << slot : 0;
 }
 
-/* A residual's gradient goes two ways from its last layer: that one must not change it for the other. */
+/* A residual's gradient goes two ways from its last layer: that one must not change it for the other. What is gathered is a
+ * copy already. */
 static bool needs_copy(const tutti_layer *layer)
 {
-    return layer->add_from >= 0 && layer->changes_gradient;
+    return layer->add_from >= 0 && layer->changes_gradient && !tti_layer_scatters_out(layer);
 }
 
-/* True if the layer's output gradient must stay until its weights part. */
+/* True if the layer's output gradient must stay until its weights part. Of slices only sums stay. */
 static bool must_stay(const struct tutti_pass *pass, int layer)
 {
     return pass->options.split && pass->model->layers[layer]->tensor_count > 0 &&
-           pass->model->layers[layer]->outputs > 0;
+           pass->model->layers[layer]->outputs > 0 && !pass->model->layers[layer]->sliced;
 }
 
 /* What the layer itself has saved, or has given to the next one, is read by nobody once the input part is behind it. */
@@ -52,7 +53,7 @@ static bool over_out(const struct tutti_pass *pass, int index)
 {
     const tutti_layer *const *layers = (const tutti_layer *const *)pass->model->layers;
     return must_stay(pass, index) && pass->places[index].block < 0 && layers[index]->ops->weights_read_in &&
-           index + 1 < pass->layers.hi && layers[index + 1]->tensor_count == 0 &&
+           index + 1 < pass->layers.hi && layers[index + 1]->tensor_count == 0 && !layers[index]->sliced_out &&
            pass->places[index + 1].block < 0; /* else it is made again from this output */
 }
 
@@ -64,15 +65,18 @@ static bool has_own_slot(const struct tutti_pass *pass, int index)
 /* Where layer `index`'s output gradient comes to when others have those that are taken. */
 static int slot_for(struct tutti_pass *pass, int index, uint32_t taken)
 {
-    bool own = has_own_slot(pass, index) && !needs_copy(pass->model->layers[index]);
+    const tutti_layer *layer = pass->model->layers[index];
+    const bool own = has_own_slot(pass, index) && !needs_copy(layer) && !tti_layer_scatters_out(layer);
     return own ? TTI_SLOT_KEPT + index : free_slot(pass, taken);
 }
 
 /* True if the layer may write its input gradient over that of the residual which it begins. */
 static bool adds_in_place(const struct tutti_pass *pass, const tutti_layer *layer, int add_slot)
 {
-    if (!tti_layer_adds_back(layer) || add_slot < 0 || layer->add_to == layer->index) return false;
-    return !pass->options.split || (bit_of(add_slot) != 0 && !has_own_slot(pass, layer->index - 1));
+    if (!tti_layer_adds_back(pass->model, layer) || add_slot < 0 || layer->add_to == layer->index) return false;
+    const bool stays = has_own_slot(pass, layer->index - 1) &&
+                       !tti_layer_scatters_out(pass->model->layers[layer->index - 1]);
+    return !pass->options.split || (bit_of(add_slot) != 0 && !stays);
 }
 
 /* Backward order: decides where layer i's input gradient goes, which is slot[i - 1]. */
@@ -116,11 +120,6 @@ static size_t widest(const struct tutti_pass *pass, int64_t (*of)(const tutti_la
     return (size_t)most;
 }
 
-static int64_t outputs_of(const tutti_layer *layer)
-{
-    return layer->outputs;
-}
-
 static int64_t gathers_of(const tutti_layer *layer)
 {
     return layer->gathers;
@@ -149,37 +148,72 @@ static size_t largest_layer(const struct tutti_pass *pass)
     return most;
 }
 
+/* What a layer that is given all rows, but slices of gradients, keeps of what it gathers. */
+static float *lay_out_gradient(struct tutti_pass *pass, int index, float *memory, size_t *used)
+{
+    const tutti_layer *layer = pass->model->layers[index];
+    if (!tti_layer_scatters_out(layer)) return NULL;
+    if (!has_own_slot(pass, index)) return pass->aside;
+    return tti_pass_take(memory, used, pass->rows_most * (size_t)layer->outputs);
+}
+
+/* The boundary that comes in holds slices: where they are gathered. */
+static void lay_out_entry(struct tutti_pass *pass, float *memory, size_t *used)
+{
+    const tutti_layer *first = pass->model->layers[pass->layers.lo];
+    if (!tti_layer_gathers_in(pass->model, first)) return;
+    pass->entered = tti_pass_take(memory, used, pass->rows_most * (size_t)first->inputs);
+}
+
 /* What one live batch has; the last output of some layers is the boundary's. The floats needed. */
 static size_t lay_out_live(struct tutti_pass *pass, float *memory)
 {
     const tutti_model *model = pass->model;
-    const size_t rows = (size_t)(pass->options.samples * model->shape.rows);
     size_t used = 0;
+    lay_out_entry(pass, memory, &used);
     for (int i = pass->layers.lo; i < pass->layers.hi; i++) {
         struct tti_layer_place *place = &pass->places[i];
-        const size_t outputs = rows * (size_t)model->layers[i]->outputs;
+        const tutti_layer *layer = model->layers[i];
+        const size_t saved = (layer->sliced ? pass->sliced_most : pass->rows_most) * (size_t)layer->saved;
         const bool here = i + 1 < pass->layers.hi || i + 1 == model->layer_count;
-        if (here && !tti_pass_out_is_remade(pass, i)) place->out = tti_pass_take(memory, &used, outputs);
-        if (place->block < 0) place->saved = tti_pass_take(memory, &used, rows * (size_t)model->layers[i]->saved);
+        if (here && !tti_pass_out_is_remade(pass, i))
+            place->out = tti_pass_take(memory, &used, tti_pass_room(pass, i) * (size_t)layer->outputs);
+        if (place->block < 0) place->saved = tti_pass_take(memory, &used, saved);
         if (has_own_slot(pass, i) && place->slot == TTI_SLOT_KEPT + i)
-            pass->slots[place->slot] = tti_pass_take(memory, &used, outputs);
+            pass->slots[place->slot] = tti_pass_take(memory, &used, pass->rows_most * (size_t)layer->outputs);
+        place->gradient = lay_out_gradient(pass, i, memory, &used);
+        if (place->has_sums)
+            place->sums = tti_pass_take(memory, &used,
+                                        (size_t)tti_pass_items_most(pass) * tti_layer_elements(model, layer));
         place->stays = over_saved(pass, i) ? place->saved : over_out(pass, i) ? place->out : NULL;
     }
     return used;
 }
 
+/* A gradient in a slot that is reused. */
+static size_t slot_floats(const struct tutti_pass *pass)
+{
+    size_t most = 0;
+    for (int i = pass->layers.lo; i < pass->layers.hi; i++) {
+        const tutti_layer *layer = pass->model->layers[i];
+        const size_t floats = (layer->sliced_out ? pass->sliced_most : pass->rows_most) * (size_t)layer->outputs;
+        if (floats > most) most = floats;
+    }
+    return most;
+}
+
 /* What all of them use in turn. */
 static size_t lay_out_shared(struct tutti_pass *pass, float *memory)
 {
-    const size_t rows = (size_t)(pass->options.samples * pass->model->shape.rows);
     size_t used = 0;
     pass->scratch_each = (widest(pass, scratch_of) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     pass->scratch = tti_pass_take(memory, &used, pass->scratch_each * (size_t)pass->options.threads);
     used += tti_pass_lay_out_blocks(pass, memory == NULL ? NULL : memory + used);
-    pass->gathered = tti_pass_take(memory, &used, rows * widest(pass, gathers_of) * (size_t)pass->model->width.ranks);
+    pass->gathered = tti_pass_take(memory, &used,
+                                   pass->rows_most * widest(pass, gathers_of) * (size_t)pass->model->width.ranks);
+    used += tti_pass_lay_out_slices(pass, memory == NULL ? NULL : memory + used);
     if (pass->options.evaluate) return used;
-    for (int i = 0; i < pass->slot_count; i++)
-        pass->slots[i] = tti_pass_take(memory, &used, rows * widest(pass, outputs_of));
+    for (int i = 0; i < pass->slot_count; i++) pass->slots[i] = tti_pass_take(memory, &used, slot_floats(pass));
     for (int i = 0; i < tree_depth(pass->options.grains); i++)
         pass->tree[i] = tti_pass_take(memory, &used, largest_layer(pass));
     return used;
@@ -245,6 +279,11 @@ static float *take_memory(const tutti_model *model, size_t bytes)
 static tutti_status lay_out(struct tutti_pass *pass)
 {
     if (!make_lists(pass)) return tti_model_refuse(pass->model, NULL, TUTTI_ERR_MEMORY, "no memory for a pass");
+    pass->rows_most = (size_t)(pass->options.samples * pass->model->shape.rows);
+    pass->sliced_most = tti_rank_rows_most(pass->model, pass->options.samples, tti_pass_items_most(pass));
+    for (int i = pass->layers.lo; i < pass->layers.hi; i++)
+        pass->places[i].has_sums = !pass->options.evaluate && pass->model->layers[i]->sliced &&
+                                   pass->model->layers[i]->by_blocks;
     if (pass->options.recompute && tti_pass_find_blocks(pass) != TUTTI_OK) return pass->model->error.status;
     plan_slots(pass);
     pass->live_floats = lay_out_live(pass, NULL);
@@ -263,8 +302,8 @@ static tutti_status allocate(struct tutti_pass *pass)
         return tti_model_refuse(model, NULL, TUTTI_ERR_MEMORY,
                                 "no memory for the activations of %lld samples: %zu MiB are needed; use fewer samples",
                                 (long long)pass->options.samples, pass->memory_bytes >> 20);
-    (void)lay_out_live(pass, pass->memory);
     (void)lay_out_shared(pass, pass->memory + lives);
+    (void)lay_out_live(pass, pass->memory);
     return TUTTI_OK;
 }
 

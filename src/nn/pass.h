@@ -13,16 +13,22 @@
  * With options.recompute a block is a residual branch that lies in no other. Of its layers the last one's output stays as
  * above; all else that they put out or save is in memory that all blocks and slots use in turn, and is made again when
  * backward comes to the block: in a pass with options.split in each of backward's parts (pass_recompute.c).
+ *
+ * Where ranks share out rows (sequence.h), slices lie one item's after the other's: outputs of layers, what sliced layers
+ * save, and all their gradients. Only an output that is gathered has room for all rows, and slices lie in it where they
+ * belong. What is gathered of a gradient, and what is to be scattered, is aside, in memory that all layers use in turn.
  */
 #ifndef TTI_NN_PASS_H
 #define TTI_NN_PASS_H
 
-#include "nn/model.h"
 #include "nn/pool.h"
+#include "nn/sequence.h"
 
 struct tti_item {
     int64_t first, samples; /* in this rank's batch */
     tutti_loss loss;
+    struct tti_span slice; /* this rank's of the item's rows */
+    size_t sliced_before;  /* rows of slices of items before it */
 };
 
 /* Where a layer's rows lie. */
@@ -32,7 +38,12 @@ struct tti_layer_place {
     int held_slot; /* of that of a residual, which stays when the layer works on a copy of it; -1: no copy */
     int add_slot;  /* of what is added to its input gradient; -1: nothing */
     float *stays;  /* where its output gradient is kept for the weights part, if not in its slot; NULL */
-    int block;     /* with options.recompute the last layer of the block that it is in; -1: it is in none */
+
+    /* Where rows are shared out. */
+    float *gradient; /* what is gathered of its output gradient */
+    bool has_sums;   /* gradients of its tensors are made with those of its input, for slices, and then gathered */
+    float *sums;     /* these, by item */
+    int block;       /* with options.recompute the last layer of the block that it is in; -1: it is in none */
 };
 
 /* The slot that others write a layer's output gradient to. */
@@ -67,6 +78,7 @@ struct tutti_pass {
     struct tti_live *lives;         /* [options.slots]; of the one that is loaded the fields below are newer */
     int loaded;                     /* its number */
     size_t live_floats;             /* of the memory, for each */
+    size_t rows_most, sliced_most;  /* of a batch, and of the rank's slices of it */
     struct tti_item *items;
     int item_room, item_count;
     int slot_count;
@@ -77,12 +89,18 @@ struct tutti_pass {
     size_t scratch_each;
     float *tree[TTI_TREE_DEPTH]; /* one layer's gradients each */
     float *gathered;             /* of the layer that gathers: (ranks, rows, gathers) */
-    tutti_batch batch;           /* of the last forward */
-    bool ready;                  /* a forward has been done, backward may come */
-    tutti_value_source source;   /* need NULL: the model's values */
-    const float *values;         /* of the layer that runs, from its first tensor on */
-    size_t values_offset;        /* of that tensor */
-    double meeting_seconds;      /* with ranks that share the width, since it was made */
+    float *aside;      /* of the layer that runs: what is gathered of a gradient, and what is to be scattered */
+    float *staged;     /* slices of all ranks, rank by rank */
+    float *entered;    /* what was gathered of a boundary */
+    float *block_tree; /* of sums over blocks of rows, for each thread */
+    size_t block_tree_each;
+    int unsummed_end;          /* backward: layers behind the last gathering up to this one have sums of slices only */
+    tutti_batch batch;         /* of the last forward */
+    bool ready;                /* a forward has been done, backward may come */
+    tutti_value_source source; /* need NULL: the model's values */
+    const float *values;       /* of the layer that runs, from its first tensor on */
+    size_t values_offset;      /* of that tensor */
+    double meeting_seconds;    /* with ranks that share the width, since it was made */
 };
 
 /* What tutti_pass_bytes would say of a pass with these options; the model needs no values. */
@@ -95,14 +113,19 @@ tutti_status tti_pass_load(struct tutti_pass *pass, int slot);
 tutti_status tti_pass_need(struct tutti_pass *pass, const tutti_layer *layer);
 void tti_pass_done(struct tutti_pass *pass, const tutti_layer *layer);
 
-/* The call of one layer on one item, forward or backward, on one thread. */
+/* The call of one layer on one item, forward or backward, on one thread: of a sliced one on the rank's slice. */
 tutti_call tti_pass_call(const struct tutti_pass *pass, const tutti_layer *layer, const struct tti_item *item,
                          int thread);
+/* The call that finishes a layer's output, after ranks have met. */
+tutti_call tti_pass_finishing(const struct tutti_pass *pass, const tutti_layer *layer, const struct tti_item *item,
+                              int thread);
+/* Goes on to rows `rows` of what the call has. */
+void tti_call_narrow(tutti_call *call, struct tti_span rows);
 
 /* True if backward_input itself adds what a residual brings; else that comes after the sum over width grains. */
-static inline bool tti_layer_adds_back(const tutti_layer *layer)
+static inline bool tti_layer_adds_back(const tutti_model *model, const tutti_layer *layer)
 {
-    return layer->ops->adds && layer->cut != TUTTI_CUT_OUTPUTS && layer->cut != TUTTI_CUT_CLASSES;
+    return tti_layer_adds(model, layer) && layer->cut != TUTTI_CUT_OUTPUTS && layer->cut != TUTTI_CUT_CLASSES;
 }
 
 /* Recomputation (pass_recompute.c). Finds the blocks; ERR_ARGUMENT: the model has none. */
@@ -131,6 +154,36 @@ static inline size_t tti_pass_rows(const struct tutti_pass *pass)
  * gathered. On the thread that runs the pass. A failure is in the model's error. */
 tutti_status tti_pass_sum(struct tutti_pass *pass, const tutti_layer *layer, float *rows, int64_t width);
 tutti_status tti_pass_gather(struct tutti_pass *pass, const tutti_layer *layer);
+tutti_status tti_pass_all_gather(struct tutti_pass *pass, const tutti_layer *layer, const float *in, float *out,
+                                 const size_t *counts, const size_t *offsets);
+tutti_status tti_pass_reduce_scatter(struct tutti_pass *pass, const tutti_layer *layer, const float *in, float *out,
+                                     const size_t *counts);
+
+/* Rows that are shared out (pass_slices.c). Cuts the batch's items into slices. */
+void tti_pass_cut_items(struct tutti_pass *pass);
+/* Rows of all slices of a rank. */
+size_t tti_pass_sliced_rows(const struct tutti_pass *pass, int rank);
+/* True if a layer's output has room for slices only; the rows that it has room for; where this rank's slice of it lies. */
+bool tti_pass_has_slices_only(const struct tutti_pass *pass, int layer);
+size_t tti_pass_room(const struct tutti_pass *pass, int layer);
+float *tti_pass_slice(const struct tutti_pass *pass, int layer, const struct tti_item *item);
+/* Where such a layer leaves the gradient of its input before it is scattered; its output, at `aside`. */
+float *tti_pass_unscattered(const struct tutti_pass *pass, const tutti_layer *layer);
+/* The memory that all layers use in turn; the floats needed. */
+size_t tti_pass_lay_out_slices(struct tutti_pass *pass, float *memory);
+/* A layer that works on all rows, of slices: before forward its input is gathered, after it the output is scattered. */
+tutti_status tti_pass_gather_in(struct tutti_pass *pass, const tutti_layer *layer);
+tutti_status tti_pass_scatter_out(struct tutti_pass *pass, const tutti_layer *layer);
+/* Before backward the gradient of its output is gathered, and with it the gradients of tensors that have sums of slices;
+ * after it that of the input is scattered. */
+tutti_status tti_pass_gather_back(struct tutti_pass *pass, const tutti_layer *layer);
+tutti_status tti_pass_scatter_back(struct tutti_pass *pass, const tutti_layer *layer);
+/* At the end of backward: gathers the sums that no layer's gradient took along. */
+tutti_status tti_pass_gather_sums(struct tutti_pass *pass);
+/* The elements of such sums, of the layers from..to - 1, for one item. */
+size_t tti_pass_sum_elements(const struct tutti_pass *pass, int from, int to);
+/* Items that a batch may have. */
+int tti_pass_items_most(const struct tutti_pass *pass);
 
 /* Rows `from` to `to` of one sample, without the loss. The rows before them are where this left them: with one row at a
  * time a text goes on at the cost of that row. Of a pass for one sample, to evaluate. */

@@ -1,200 +1,119 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Backward: layer by layer from the last to the first. First the gradients of the layer's input, item by item; when all
- * are done, the gradients of its weights, part by part: within a part, the grains' gradients are made one after the
- * other and summed in the canonical tree, with one scratch layer per level of the tree.
- *
- * A tensor that several layers use gets its gradient at the turn of its owner, the first of them: that one's grain
- * gradient is then the sum of all, before any summing over grains. With how->tied each layer's gradients are summed over
- * grains by themselves, since the layers may be on different ranks.
+ * are done, the gradients of its weights (pass_weights.c).
  */
+#include "nn/pass_backward.h"
+
 #include "nn/nn_kernels.h"
-#include "nn/pass.h"
-#include "nn/width.h"
 #include <string.h>
 
-struct backward {
-    struct tutti_pass *pass;
-    const tutti_backward *how;
-    const tutti_layer *layer;
-    int grains, parts; /* width grains of the layer, and the parts of each */
-    int subtrees;
-    const int *bounds;
-    float *const *gradients;
-    float *bases[TUTTI_SUBTREES_MAX]; /* where the layer's gradients go, by subtree */
-};
-
 /* ---- For inputs ------------------------------------------------------------------------------------------------ */
+
+/* A gradient in a slot: slices lie one item's after the other's. */
+static float *slot_rows(const struct tutti_pass *pass, int slot, bool sliced, const struct tti_item *item,
+                        int64_t width)
+{
+    const size_t row = sliced ? item->sliced_before : (size_t)(item->first * pass->model->shape.rows);
+    return pass->slots[slot] + row * (size_t)width;
+}
+
+/* Where a layer that has all rows finds the gradient of its output. */
+static float *out_gradient_of(const struct tutti_pass *pass, const tutti_layer *layer)
+{
+    const struct tti_layer_place *place = &pass->places[layer->index];
+    return tti_layer_scatters_out(layer) ? place->gradient : pass->slots[place->slot];
+}
+
+void tti_pass_set_gradients(const struct tutti_pass *pass, const struct tti_item *item, tutti_call *call)
+{
+    const tutti_layer *layer = call->layer;
+    const struct tti_layer_place *place = &pass->places[layer->index];
+    const int64_t row = item->first * pass->model->shape.rows;
+    if (place->slot >= 0 && layer->outputs > 0)
+        call->out_gradient = layer->sliced ? slot_rows(pass, place->slot, true, item, layer->outputs)
+                                           : out_gradient_of(pass, layer) + row * layer->outputs;
+    if (layer->index == 0) return;
+    const int before = tti_layer_place_slot(&place[-1]);
+    if (tti_layer_gathers_in(pass->model, layer))
+        call->in_gradient = tti_pass_unscattered(pass, layer) + row * layer->inputs;
+    else
+        call->in_gradient = slot_rows(pass, before, layer->sliced, item, layer->inputs);
+}
+
+/* What is summed over ranks, or cut, must be so before a residual's gradient is added. */
+static bool adds_late(const struct tutti_pass *pass, const tutti_layer *layer)
+{
+    return layer->meets_back || tti_layer_gathers_in(pass->model, layer);
+}
 
 static void input_item(const struct tutti_pass *pass, const tutti_layer *layer, const struct tti_item *item, int thread)
 {
     const struct tti_layer_place *place = &pass->places[layer->index];
-    const int64_t row = item->first * pass->model->shape.rows;
     tutti_call call = tti_pass_call(pass, layer, item, thread);
-    if (place->slot >= 0 && layer->outputs > 0) call.out_gradient = pass->slots[place->slot] + row * layer->outputs;
+    tti_pass_set_gradients(pass, item, &call);
+    if (call.rows == 0) return;
+    const size_t bytes = (size_t)(call.rows * layer->outputs) * sizeof(float);
     if (place->held_slot >= 0)
-        memcpy(call.out_gradient, pass->slots[place->held_slot] + row * layer->outputs,
-               (size_t)(call.rows * layer->outputs) * sizeof(float));
-    if (layer->index > 0) call.in_gradient = pass->slots[tti_layer_place_slot(&place[-1])] + row * layer->inputs;
-    const float *residual = place->add_slot >= 0 ? pass->slots[place->add_slot] + row * layer->inputs : NULL;
-    const bool adds = tti_layer_adds_back(layer);
+        memcpy(call.out_gradient, slot_rows(pass, place->held_slot, layer->sliced, item, layer->outputs), bytes);
+    const float *residual = place->add_slot < 0 || adds_late(pass, layer)
+                                ? NULL
+                                : slot_rows(pass, place->add_slot, layer->sliced, item, layer->inputs);
+    const bool adds = tti_layer_adds_back(pass->model, layer);
     if (adds) call.add = residual;
     layer->ops->backward_input(&call);
-    if (residual != NULL && !adds && !layer->meets_back)
+    if (residual != NULL && !adds)
         tti_nn_kernels()->add(call.in_gradient, call.in_gradient, residual, (size_t)(call.rows * layer->inputs));
     if (place->stays != NULL)
-        memcpy(place->stays + row * layer->outputs, call.out_gradient,
-               (size_t)(call.rows * layer->outputs) * sizeof(float));
+        memcpy(place->stays + item->first * pass->model->shape.rows * layer->outputs, call.out_gradient, bytes);
+}
+
+/* Of what every rank has all of each keeps its slice. */
+static void keep_slices(const struct tutti_pass *pass, const tutti_layer *layer, int slot)
+{
+    const size_t width = (size_t)layer->inputs;
+    const float *whole = tti_pass_unscattered(pass, layer);
+    for (int i = 0; i < pass->item_count; i++) {
+        const struct tti_item *item = &pass->items[i];
+        const size_t row = (size_t)(item->first * pass->model->shape.rows) + item->slice.lo;
+        memcpy(slot_rows(pass, slot, true, item, layer->inputs), whole + row * width,
+               (item->slice.hi - item->slice.lo) * width * sizeof(float));
+    }
 }
 
 /* Ranks that share the width add up their gradients of the layer's input; what a residual brings is added after that. */
 static tutti_status meet(struct tutti_pass *pass, const tutti_layer *layer)
 {
     const struct tti_layer_place *place = &pass->places[layer->index];
-    if (!layer->meets_back || layer->index == 0) return TUTTI_OK;
-    float *gradient = pass->slots[tti_layer_place_slot(&place[-1])];
-    tutti_status status = tti_pass_sum(pass, layer, gradient, layer->inputs);
+    const bool scatters = tti_layer_gathers_in(pass->model, layer);
+    if (!adds_late(pass, layer) || layer->index == 0) return TUTTI_OK;
+    const int slot = tti_layer_place_slot(&place[-1]);
+    tutti_status status = TUTTI_OK;
+    if (!layer->meets_back)
+        keep_slices(pass, layer, slot);
+    else if (scatters)
+        status = tti_pass_scatter_back(pass, layer);
+    else
+        status = tti_pass_sum(pass, layer, pass->slots[slot], layer->inputs);
+    const size_t rows = scatters ? tti_pass_sliced_rows(pass, pass->model->width.rank) : tti_pass_rows(pass);
     if (status == TUTTI_OK && place->add_slot >= 0)
-        tti_nn_kernels()->add(gradient, gradient, pass->slots[place->add_slot],
-                              tti_pass_rows(pass) * (size_t)layer->inputs);
+        tti_nn_kernels()->add(pass->slots[slot], pass->slots[slot], pass->slots[place->add_slot],
+                              rows * (size_t)layer->inputs);
     return status;
 }
 
 static void input_body(void *context, int thread, int threads)
 {
     (void)threads;
-    const struct backward *backward = context;
+    const struct tti_backward *backward = context;
     const struct tutti_pass *pass = backward->pass;
     for (int64_t i; (i = tti_pool_take(pass->pool)) < pass->item_count;)
         if (pass->items[i].samples > 0) input_item(pass, backward->layer, &pass->items[i], thread);
 }
 
-/* ---- For weights ----------------------------------------------------------------------------------------------- */
-
-/* One part of a width grain of one layer's gradients, whose tensors lie at `base` as they lie in the gradients. */
-struct piece {
-    const struct backward *backward;
-    int grain, part, thread;
-    float *base;
-};
-
-/* Calls `act` on every run of elements that belongs to the part. */
-static void each_run(const struct piece *piece, void (*act)(float *to, const float *from, size_t count),
-                     const float *from_base)
-{
-    const tutti_model *model = piece->backward->pass->model;
-    const tutti_layer *layer = piece->backward->layer;
-    for (int t = 0; t < layer->tensor_count; t++) {
-        const tutti_tensor *tensor = &model->tensors[layer->tensors[t]];
-        const bool by_row = layer->ops->parts_by_row;
-        const int64_t places = tti_piece_extent(model, tensor, piece->grain, by_row ? 0 : tensor->dimensions - 1);
-        int64_t from, to;
-        tutti_part_range(places, piece->part, piece->backward->parts, &from, &to);
-        if (from == to || (piece->grain > 0 && !tti_tensor_is_cut(tensor))) continue;
-        const size_t start = tensor->offset - tti_layer_offset(model, layer) +
-                             tti_piece_offset(model, tensor, piece->grain);
-        const size_t elements = tti_piece_elements(model, tensor, piece->grain);
-        const size_t row = by_row ? elements / (size_t)places : (size_t)places;
-        if (by_row)
-            act(piece->base + start + (size_t)from * row, from_base + start + (size_t)from * row,
-                (size_t)(to - from) * row);
-        for (size_t at = start; !by_row && at < start + elements; at += row)
-            act(piece->base + at + from, from_base + at + from, (size_t)(to - from));
-    }
-}
-
-static void clear_run(float *to, const float *from, size_t count)
-{
-    (void)from;
-    memset(to, 0, count * sizeof *to);
-}
-
-static void add_run(float *to, const float *from, size_t count)
-{
-    tti_nn_kernels()->add(to, to, from, count);
-}
-
-/* One layer's contribution for some rows. `added`: tensors that hold something to be added to, as bits. */
-static void contribute(const struct piece *piece, const tutti_layer *layer, const struct tti_item *item, unsigned added)
-{
-    const struct tutti_pass *pass = piece->backward->pass;
-    const tutti_model *model = pass->model;
-    const struct tti_layer_place *place = &pass->places[layer->index];
-    tutti_call call = tti_pass_call(pass, layer, item, piece->thread);
-    if (place->slot >= 0 && layer->outputs > 0)
-        call.out_gradient = (place->stays != NULL ? place->stays : pass->slots[place->slot]) +
-                            item->first * model->shape.rows * layer->outputs;
-    const size_t offset = tti_layer_offset(model, piece->backward->layer);
-    for (int t = 0; t < layer->tensor_count; t++) {
-        const tutti_tensor *tensor = &model->tensors[layer->tensors[t]];
-        call.gradients[t] = piece->base + (tensor->offset - offset) + tti_piece_offset(model, tensor, piece->grain);
-        call.accumulate[t] = (added >> t & 1) != 0;
-    }
-    call.grain = piece->grain;
-    call.part = piece->part;
-    call.parts = piece->backward->parts;
-    layer->ops->backward_weights(&call);
-}
-
-/* The part's gradient of some rows: of the layers that share its first tensor, then of the layer itself. */
-static void leaf(const struct piece *piece, const struct tti_item *item)
-{
-    const tutti_layer *owner = piece->backward->layer;
-    const tutti_model *model = piece->backward->pass->model;
-    unsigned added = piece->backward->how->accumulate ? ~0u : 0;
-    if (item->samples == 0) {
-        if (added == 0) each_run(piece, clear_run, piece->base);
-        return;
-    }
-    bool together = piece->backward->how->tied == NULL;
-    for (int i = piece->backward->pass->layers.hi - 1; together && i > owner->index; i--) {
-        if (model->layers[i]->shared_with != owner->index) continue;
-        contribute(piece, model->layers[i], item, added);
-        added |= 1;
-    }
-    contribute(piece, owner, item, added);
-}
-
-/* The grains from `from` to `to` into piece->base. */
-static void tree(const struct piece *piece, int from, int to, int depth)
-{
-    const struct tutti_pass *pass = piece->backward->pass;
-    if (to - from == 1) {
-        leaf(piece, &pass->items[from]);
-        return;
-    }
-    int half = 1;
-    while (2 * half < to - from) half *= 2;
-    struct piece right = *piece;
-    right.base = pass->tree[depth];
-    tree(piece, from, from + half, depth + 1);
-    tree(&right, from + half, to, depth + 1);
-    each_run(piece, add_run, right.base);
-}
-
-static void weights_body(void *context, int thread, int threads)
-{
-    (void)threads;
-    const struct backward *backward = context;
-    const struct tutti_pass *pass = backward->pass;
-    struct tti_item all = {.first = 0, .samples = pass->batch.samples};
-    for (int64_t i; (i = tti_pool_take(pass->pool)) < (int64_t)backward->grains * backward->parts;) {
-        struct piece piece = {.backward = backward, .thread = thread};
-        piece.grain = (int)i / backward->parts;
-        piece.part = (int)i % backward->parts;
-        for (int k = 0; k < backward->subtrees; k++) {
-            piece.base = backward->bases[k];
-            if (pass->batch.grain_bounds == NULL)
-                leaf(&piece, &all);
-            else
-                tree(&piece, backward->bounds[k], backward->bounds[k + 1], 0);
-        }
-    }
-}
-
 /* ---- All layers ------------------------------------------------------------------------------------------------ */
 
-static tutti_status find_bases(struct backward *backward, const tutti_layer *layer)
+static tutti_status find_bases(struct tti_backward *backward, const tutti_layer *layer)
 {
     const tutti_backward *how = backward->how;
     const tutti_model *model = backward->pass->model;
@@ -211,7 +130,7 @@ static tutti_status find_bases(struct backward *backward, const tutti_layer *lay
     return TUTTI_OK;
 }
 
-static tutti_status weights_layer(struct backward *backward, const tutti_layer *layer)
+static tutti_status weights_layer(struct tti_backward *backward, const tutti_layer *layer)
 {
     struct tutti_pass *pass = backward->pass;
     const tutti_model *model = pass->model;
@@ -223,7 +142,7 @@ static tutti_status weights_layer(struct backward *backward, const tutti_layer *
     backward->grains = layer->cut == TUTTI_CUT_WHOLE ? 1 : model->width.here;
     backward->parts = layer->ops->parts == NULL ? 1 : layer->ops->parts(model, layer);
     if (fast && backward->parts > pass->options.threads) backward->parts = pass->options.threads;
-    tti_pool_run(pass->pool, weights_body, backward);
+    tti_weights_make(backward);
     if (layer->shared_with >= 0) {
         if (backward->how->tied_ready != NULL) backward->how->tied_ready(backward->how->context);
     } else if (backward->how->ready != NULL)
@@ -254,32 +173,70 @@ static tutti_status check(const struct tutti_pass *pass, const tutti_backward *h
     return tti_model_refuse(pass->model, NULL, TUTTI_ERR_ARGUMENT, "%s", wrong);
 }
 
-static tutti_status run_layer(struct backward *backward, const tutti_layer *layer, int parts)
+/* Layers from..to - 1 whose sums of slices are those of all ranks now. */
+static tutti_status weights_of_slices(struct tti_backward *backward, int from, int to, int parts)
+{
+    struct tutti_pass *pass = backward->pass;
+    tutti_status status = TUTTI_OK;
+    for (int i = to - 1; status == TUTTI_OK && (parts & TUTTI_BACKWARD_WEIGHTS) && i >= from; i--)
+        if (pass->places[i].has_sums) status = weights_layer(backward, pass->model->layers[i]);
+    return status;
+}
+
+static tutti_status gather_back(struct tti_backward *backward, const tutti_layer *layer, int parts)
+{
+    struct tutti_pass *pass = backward->pass;
+    const int end = pass->unsummed_end;
+    if (!tti_layer_scatters_out(layer)) return TUTTI_OK;
+    tutti_status status = tti_pass_gather_back(pass, layer);
+    return status == TUTTI_OK ? weights_of_slices(backward, layer->index + 1, end, parts) : status;
+}
+
+static tutti_status gather_rest(struct tti_backward *backward, int parts)
+{
+    struct tutti_pass *pass = backward->pass;
+    const int end = pass->unsummed_end;
+    if (!(parts & TUTTI_BACKWARD_INPUT)) return TUTTI_OK;
+    tutti_status status = tti_pass_gather_sums(pass);
+    return status == TUTTI_OK ? weights_of_slices(backward, pass->layers.lo, end, parts) : status;
+}
+
+/* Weights of layers with sums of slices come when these are gathered; where they are apart from inputs they are gathered. */
+static bool weights_come_later(const struct tti_backward *backward, const tutti_layer *layer, int parts)
+{
+    return (parts & TUTTI_BACKWARD_INPUT) && backward->pass->places[layer->index].has_sums;
+}
+
+static tutti_status run_layer(struct tti_backward *backward, const tutti_layer *layer, int parts)
 {
     struct tutti_pass *pass = backward->pass;
     tutti_status status = tti_pass_need(pass, layer);
     if (status != TUTTI_OK) return status;
-    backward->layer = layer;
     if (parts & TUTTI_BACKWARD_INPUT) {
-        tti_pool_run(pass->pool, input_body, backward);
-        status = meet(pass, layer);
+        status = gather_back(backward, layer, parts);
+        backward->layer = layer;
+        if (status == TUTTI_OK) tti_pool_run(pass->pool, input_body, backward);
+        if (status == TUTTI_OK) status = meet(pass, layer);
+        if (status == TUTTI_OK) tti_weights_of_slices(backward, layer);
     }
-    if (status == TUTTI_OK && (parts & TUTTI_BACKWARD_WEIGHTS)) status = weights_layer(backward, layer);
+    if (status == TUTTI_OK && (parts & TUTTI_BACKWARD_WEIGHTS) && !weights_come_later(backward, layer, parts))
+        status = weights_layer(backward, layer);
     tti_pass_done(pass, layer);
     return status;
 }
 
-static tutti_status run(struct backward *backward)
+static tutti_status run(struct tti_backward *backward)
 {
     const tutti_model *model = backward->pass->model;
     const struct tti_layers layers = backward->pass->layers;
     const int parts = backward->how->parts == 0 ? TUTTI_BACKWARD_INPUT | TUTTI_BACKWARD_WEIGHTS : backward->how->parts;
+    backward->pass->unsummed_end = layers.hi;
     for (int i = layers.hi - 1; i >= layers.lo; i--) {
         tutti_status status = tti_pass_remake(backward->pass, i);
         if (status == TUTTI_OK) status = run_layer(backward, model->layers[i], parts);
         if (status != TUTTI_OK) return status;
     }
-    return TUTTI_OK;
+    return gather_rest(backward, parts);
 }
 
 tutti_status tutti_pass_backward(tutti_pass *pass, const tutti_backward *how)
@@ -291,11 +248,11 @@ tutti_status tutti_pass_backward(tutti_pass *pass, const tutti_backward *how)
     if (status != TUTTI_OK) return status;
     int all[2] = {0, pass->item_count};
     float *own = NULL;
-    struct backward backward = {.pass = pass,
-                                .how = how,
-                                .subtrees = how->subtrees,
-                                .bounds = how->subtree_bounds,
-                                .gradients = how->gradients};
+    struct tti_backward backward = {.pass = pass,
+                                    .how = how,
+                                    .subtrees = how->subtrees,
+                                    .bounds = how->subtree_bounds,
+                                    .gradients = how->gradients};
     if (how->subtrees == 0 && how->place == NULL) {
         own = tutti_model_gradients(pass->model);
         if (own == NULL) return TUTTI_ERR_MEMORY;
@@ -375,7 +332,10 @@ bool tutti_pass_fault(const tutti_pass *pass, tutti_fault *fault)
     for (int i = pass->layers.lo; i < pass->layers.hi; i++) {
         const tutti_layer *layer = model->layers[i];
         if (tti_pass_out_is_remade(pass, i)) continue; /* others have written over it */
-        if (fault_set(fault, "output", layer->name, "", pass->places[i].out, rows * (size_t)layer->outputs))
+        const size_t here = tti_pass_has_slices_only(pass, i) && rows > 0
+                                ? tti_pass_sliced_rows(pass, model->width.rank)
+                                : rows;
+        if (fault_set(fault, "output", layer->name, "", pass->places[i].out, here * (size_t)layer->outputs))
             return true;
     }
     if (model->gradients == NULL) return false;

@@ -4,6 +4,7 @@
  */
 #include "nn/nn_kernels.h"
 #include "nn/pass.h"
+#include <string.h>
 
 /* ---- Checks ---------------------------------------------------------------------------------------------------- */
 
@@ -116,8 +117,9 @@ static float *rows_of(float *base, int64_t row, int64_t width)
     return base == NULL ? NULL : base + row * width;
 }
 
-tutti_call tti_pass_call(const struct tutti_pass *pass, const tutti_layer *layer, const struct tti_item *item,
-                         int thread)
+/* All rows of an item, as the layer reads and writes them. */
+static tutti_call whole_call(const struct tutti_pass *pass, const tutti_layer *layer, const struct tti_item *item,
+                             int thread)
 {
     const tutti_model *model = pass->model;
     const tutti_batch *batch = &pass->batch;
@@ -131,15 +133,17 @@ tutti_call tti_pass_call(const struct tutti_pass *pass, const tutti_layer *layer
                        .step = batch->step,
                        .seed = batch->seed,
                        .training = !batch->evaluate,
-                       .out = rows_of(place->out, row, layer->outputs),
+                       .out = rows_of(tti_layer_scatters_out(layer) ? pass->aside : place->out, row, layer->outputs),
                        .saved = rows_of(place->saved, row, layer->saved),
                        .gathered = rows_of(pass->gathered, row, layer->gathers),
                        .gathered_stride = (int64_t)tti_pass_rows(pass) * layer->gathers,
                        .parts = 1,
                        .scratch = pass->scratch + (size_t)thread * pass->scratch_each};
     for (int t = 0; t < layer->tensor_count; t++) call.values[t] = values_of(pass, layer->tensors[t]);
-    if (layer->index > 0)
+    if (layer->index > pass->layers.lo || (layer->index > 0 && !tti_layer_gathers_in(model, layer)))
         call.in = pass->places[layer->index - 1].out + row * layer->inputs;
+    else if (layer->index > 0)
+        call.in = pass->entered + row * layer->inputs;
     else if (batch->inputs != NULL)
         call.in = batch->inputs + row * layer->inputs;
     if (batch->tokens != NULL) call.tokens = batch->tokens + row;
@@ -149,52 +153,91 @@ tutti_call tti_pass_call(const struct tutti_pass *pass, const tutti_layer *layer
     return call;
 }
 
+void tti_call_narrow(tutti_call *call, struct tti_span rows)
+{
+    const tutti_layer *layer = call->layer;
+    const int64_t by = (int64_t)rows.lo;
+    call->rows = (int64_t)(rows.hi - rows.lo);
+    call->first_row += by;
+    if (call->in != NULL) call->in += by * layer->inputs;
+    call->out = rows_of(call->out, by, layer->outputs);
+    call->saved = rows_of(call->saved, by, layer->saved);
+    call->out_gradient = rows_of(call->out_gradient, by, layer->outputs);
+    call->in_gradient = rows_of(call->in_gradient, by, layer->inputs);
+    if (call->tokens != NULL) call->tokens += by;
+}
+
+tutti_call tti_pass_call(const struct tutti_pass *pass, const tutti_layer *layer, const struct tti_item *item,
+                         int thread)
+{
+    tutti_call call = whole_call(pass, layer, item, thread);
+    if (!layer->sliced) return call;
+    tti_call_narrow(&call, item->slice);
+    call.in = tti_pass_slice(pass, layer->index - 1, item);
+    call.out = tti_pass_slice(pass, layer->index, item);
+    call.saved = rows_of(pass->places[layer->index].saved, (int64_t)item->sliced_before, layer->saved);
+    return call;
+}
+
+tutti_call tti_pass_finishing(const struct tutti_pass *pass, const tutti_layer *layer, const struct tti_item *item,
+                              int thread)
+{
+    tutti_call call = whole_call(pass, layer, item, thread);
+    if (!layer->sliced_out) return call;
+    tti_call_narrow(&call, item->slice);
+    call.out = tti_pass_slice(pass, layer->index, item);
+    return call;
+}
+
 /* What a residual adds: the input of its first layer. */
-static const float *residual_of(const struct tutti_pass *pass, const tutti_layer *layer, int64_t row)
+static const float *residual_of(const struct tutti_pass *pass, const tutti_layer *layer, const struct tti_item *item,
+                                int64_t first_row)
 {
     if (layer->add_from < 0) return NULL;
-    return pass->places[layer->add_from - 1].out + row * layer->outputs;
+    if (layer->sliced_out) return tti_pass_slice(pass, layer->add_from - 1, item);
+    return pass->places[layer->add_from - 1].out + (item->first * pass->model->shape.rows + first_row) * layer->outputs;
+}
+
+static void add_residual(tutti_call *call, const float *residual)
+{
+    if (residual != NULL)
+        tti_nn_kernels()->add(call->out, call->out, residual, (size_t)(call->rows * call->layer->outputs));
 }
 
 /* What is added to the sum over ranks comes after their meeting. */
 static void forward_layer(tutti_call *call, const float *residual)
 {
     const tutti_layer *layer = call->layer;
-    if (layer->meets) {
-        layer->ops->forward(call);
-        return;
-    }
-    if (layer->ops->adds) call->add = residual;
+    const bool adds = tti_layer_adds(call->model, layer), finished = layer->meets || tti_layer_scatters_out(layer);
+    if (adds && !finished) call->add = residual;
     layer->ops->forward(call);
-    if (residual != NULL && !layer->ops->adds)
-        tti_nn_kernels()->add(call->out, call->out, residual, (size_t)(call->rows * layer->outputs));
+    if (!adds && !finished) add_residual(call, residual);
 }
 
+/* Of outputs that ranks have summed, or of which each keeps its slice. */
 static void finish_layer(tutti_call *call, const float *residual)
 {
     const tutti_layer *layer = call->layer;
-    const bool adds = layer->ops->adds && layer->ops->finish != NULL;
+    const bool finishes = layer->meets && layer->ops->finish != NULL, adds = layer->ops->adds && finishes;
     if (adds) call->add = residual;
-    if (layer->ops->finish != NULL) layer->ops->finish(call);
-    if (residual != NULL && !adds)
-        tti_nn_kernels()->add(call->out, call->out, residual, (size_t)(call->rows * layer->outputs));
+    if (finishes) layer->ops->finish(call);
+    if (!adds) add_residual(call, residual);
 }
 
 /* Some of the layers, as threads share their items; or what is left of one after a meeting. */
 struct range {
     struct tutti_pass *pass;
     int from, to;
-    void (*act)(tutti_call *call, const float *residual);
+    bool finish;
 };
 
 static void forward_item(const struct range *range, struct tti_item *item, int thread)
 {
     const struct tutti_pass *pass = range->pass;
-    const tutti_model *model = pass->model;
     for (int i = range->from; i < range->to; i++) {
-        const tutti_layer *layer = model->layers[i];
-        tutti_call call = tti_pass_call(pass, layer, item, thread);
-        range->act(&call, residual_of(pass, layer, item->first * model->shape.rows));
+        const tutti_layer *layer = pass->model->layers[i];
+        tutti_call call = (range->finish ? tti_pass_finishing : tti_pass_call)(pass, layer, item, thread);
+        if (call.rows > 0) (range->finish ? finish_layer : forward_layer)(&call, residual_of(pass, layer, item, 0));
         item->loss.sum += call.loss_sum;
         item->loss.count += call.loss_count;
     }
@@ -209,25 +252,50 @@ static void forward_body(void *context, int thread, int threads)
         if (pass->items[i].samples > 0) forward_item(range, &pass->items[i], thread);
 }
 
+/* True if ranks must meet between the layer and the one before it. */
+static bool is_apart(const struct tutti_pass *pass, int layer)
+{
+    const tutti_layer *before = pass->model->layers[layer - 1];
+    return before->meets || tti_layer_scatters_out(before) ||
+           tti_layer_gathers_in(pass->model, pass->model->layers[layer]);
+}
+
 /* Of the layers up to `end`, those that run at once: all where all values are there; else each layer with tensors, and
  * those after it that have none. A meeting ends them, and so does a block, since the next one writes over what is in it. */
 static int range_end(const struct tutti_pass *pass, int from, int end)
 {
-    const tutti_model *model = pass->model;
     int to = from + 1;
-    while (to < end && !model->layers[to - 1]->meets && pass->places[to - 1].block != to - 1 &&
-           (pass->source.need == NULL || model->layers[to]->tensor_count == 0))
+    while (to < end && !is_apart(pass, to) && pass->places[to - 1].block != to - 1 &&
+           (pass->source.need == NULL || pass->model->layers[to]->tensor_count == 0))
         to++;
     return to;
 }
 
+/* Of what every rank has all of each keeps its slice. */
+static void keep_slices(const struct tutti_pass *pass, const tutti_layer *layer)
+{
+    const size_t width = (size_t)layer->outputs;
+    for (int i = 0; i < pass->item_count; i++) {
+        const struct tti_item *item = &pass->items[i];
+        const size_t row = (size_t)(item->first * pass->model->shape.rows) + item->slice.lo;
+        memcpy(tti_pass_slice(pass, layer->index, item), pass->aside + row * width,
+               (item->slice.hi - item->slice.lo) * width * sizeof(float));
+    }
+}
+
 static tutti_status meet(struct tutti_pass *pass, const tutti_layer *layer)
 {
-    if (!layer->meets) return TUTTI_OK;
-    tutti_status status = layer->gathers > 0
-                              ? tti_pass_gather(pass, layer)
-                              : tti_pass_sum(pass, layer, pass->places[layer->index].out, layer->outputs);
-    struct range range = {pass, layer->index, layer->index + 1, finish_layer};
+    tutti_status status = TUTTI_OK;
+    if (!layer->meets && !tti_layer_scatters_out(layer)) return TUTTI_OK;
+    if (layer->gathers > 0)
+        status = tti_pass_gather(pass, layer);
+    else if (!layer->meets)
+        keep_slices(pass, layer);
+    else if (layer->sliced_out)
+        status = tti_pass_scatter_out(pass, layer);
+    else
+        status = tti_pass_sum(pass, layer, pass->places[layer->index].out, layer->outputs);
+    struct range range = {pass, layer->index, layer->index + 1, true};
     if (status == TUTTI_OK) tti_pool_run(pass->pool, forward_body, &range);
     return status;
 }
@@ -239,8 +307,9 @@ tutti_status tti_pass_forward_layers(struct tutti_pass *pass, int first, int end
         to = range_end(pass, from, end);
         tutti_status status = tti_pass_need(pass, model->layers[from]);
         if (status != TUTTI_OK) return status;
-        tti_pool_run(pass->pool, forward_body, &(struct range){pass, from, to, forward_layer});
-        status = meet(pass, model->layers[to - 1]);
+        status = tti_pass_gather_in(pass, model->layers[from]);
+        if (status == TUTTI_OK) tti_pool_run(pass->pool, forward_body, &(struct range){pass, from, to, false});
+        if (status == TUTTI_OK) status = meet(pass, model->layers[to - 1]);
         tti_pass_done(pass, model->layers[from]);
         if (status != TUTTI_OK) return status;
     }
@@ -259,6 +328,7 @@ tutti_status tutti_pass_forward(tutti_pass *pass, const tutti_batch *batch, tutt
     if (status == TUTTI_OK && batch->grain_bounds != NULL) status = cut_grains(pass, batch);
     if (status != TUTTI_OK) return status;
     if (batch->grain_bounds == NULL) cut_shares(pass, batch);
+    tti_pass_cut_items(pass);
     pass->batch = *batch;
     (void)tti_pass_load(pass, batch->slot); /* its boundaries */
     status = tti_pass_forward_layers(pass, pass->layers.lo, pass->layers.hi);
@@ -288,6 +358,6 @@ void tti_pass_extend(struct tutti_pass *pass, const int32_t *tokens, int64_t fro
         if (i > 0) call.in += from * layer->inputs;
         call.out += from * layer->outputs;
         call.saved = rows_of(call.saved, from, layer->saved);
-        forward_layer(&call, residual_of(pass, layer, from));
+        forward_layer(&call, residual_of(pass, layer, &item, from));
     }
 }

@@ -35,3 +35,19 @@ tutti_status tti_pass_gather(struct tutti_pass *pass, const tutti_layer *layer)
     const int64_t began = tti_now_ns();
     return met(pass, began, tutti_all_gather(comm, mine, pass->gathered, count, TUTTI_F32));
 }
+
+tutti_status tti_pass_all_gather(struct tutti_pass *pass, const tutti_layer *layer, const float *in, float *out,
+                                 const size_t *counts, const size_t *offsets)
+{
+    tutti_comm *comm = tti_inside(pass->model->width.comm, "pass", layer->name);
+    const int64_t began = tti_now_ns();
+    return met(pass, began, tutti_all_gather_v(comm, in, out, counts, offsets, TUTTI_F32));
+}
+
+tutti_status tti_pass_reduce_scatter(struct tutti_pass *pass, const tutti_layer *layer, const float *in, float *out,
+                                     const size_t *counts)
+{
+    tutti_comm *comm = tti_inside(pass->model->width.comm, "pass", layer->name);
+    const int64_t began = tti_now_ns();
+    return met(pass, began, tutti_reduce_scatter_v(comm, in, out, counts, TUTTI_F32, TUTTI_SUM));
+}

@@ -40,11 +40,12 @@ bool tti_pass_out_is_remade(const struct tutti_pass *pass, int layer)
 
 static size_t lay_out_block(struct tutti_pass *pass, int first, int last, float *memory)
 {
-    const size_t rows = (size_t)(pass->options.samples * pass->model->shape.rows);
     size_t used = 0;
     for (int i = first; i <= last; i++) {
         const tutti_layer *layer = pass->model->layers[i];
-        if (i < last) pass->places[i].out = tti_pass_take(memory, &used, rows * (size_t)layer->outputs);
+        const size_t rows = layer->sliced ? pass->sliced_most : pass->rows_most;
+        if (i < last)
+            pass->places[i].out = tti_pass_take(memory, &used, tti_pass_room(pass, i) * (size_t)layer->outputs);
         pass->places[i].saved = tti_pass_take(memory, &used, rows * (size_t)layer->saved);
     }
     return used;

@@ -14,8 +14,10 @@
 #include "base/share.h"
 #include "nn/model.h"
 
-/* Rows that are summed at a time, so that the summands stay in the cache. */
-enum { TTI_WIDTH_ROWS = 128 };
+enum {
+    TTI_WIDTH_GRAINS_MOST = 1024,
+    TTI_WIDTH_ROWS = 128 /* that are summed at a time, so that the summands stay in the cache */
+};
 
 static inline bool tti_tensor_is_cut(const tutti_tensor *tensor)
 {

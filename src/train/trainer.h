@@ -209,8 +209,9 @@ tutti_status tti_trainer_end(struct tutti_trainer *trainer, const char *call, tu
  * there until this one has ended; then all ranks see whether it is the same folder for all. The second is collective. */
 tutti_status tti_trainer_take_folder(struct tutti_trainer *trainer, tutti_error *error);
 tutti_status tti_trainer_share_folder(struct tutti_trainer *trainer, tutti_error *error);
-/* Which order sums have, for checkpoints to note. 1: the two gradients of a tied weight are summed over grains apart. */
-enum { TTI_TRAINER_SUMS = 1 };
+/* Which order sums have, for checkpoints to note. 1: the two gradients of a tied weight are summed over grains apart. 2: and,
+ * with several width grains, those of norms over blocks of rows. */
+enum { TTI_TRAINER_SUMS = 2 };
 tutti_status tti_trainer_resume(struct tutti_trainer *trainer, tutti_error *error);
 /* The newest checkpoint, by this rank alone; `updates`: steps of the optimizer. */
 tutti_status tti_trainer_read_newest(struct tutti_trainer *trainer, uint64_t *updates, tutti_error *error);

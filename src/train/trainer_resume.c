@@ -7,7 +7,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "nn/model.h"
+#include "nn/sequence.h"
 #include "train/checkpoint_ranges.h"
 #include "train/train_options.h"
 #include "train/trainer.h"
@@ -60,11 +60,14 @@ static void compare_machine(const tutti_checkpoint *checkpoint)
     }
 }
 
-/* Models without a tied weight, and --fast, have the sums that they always had. */
+/* Models without a tied weight and in one width grain, and --fast, have the sums that they always had. */
 static void compare_sums(const struct tutti_trainer *t, const tutti_checkpoint *checkpoint)
 {
-    const char *there = tutti_checkpoint_note(checkpoint, "layout.sums");
-    if (t->tie.elements > 0 && (there == NULL || atoi(there) != TTI_TRAINER_SUMS))
+    const char *note = tutti_checkpoint_note(checkpoint, "layout.sums");
+    const int there = note == NULL ? 0 : atoi(note);
+    const bool other_tie = t->tie.elements > 0 && there < 1;
+    const bool other_blocks = tti_model_has_blocks(t->model) && !t->options.fast && there < TTI_TRAINER_SUMS;
+    if (other_tie || other_blocks)
         tti_log(TUTTI_WARN,
                 "resuming with another order of sums than the checkpoint was made with: last bits may differ "
                 "from those of a run that was never stopped");
