@@ -251,6 +251,45 @@ TUTTI_API bool tutti_board_formed(const tutti_board *board);
 TUTTI_API bool tutti_board_late(const tutti_board *board, int process);
 TUTTI_API void tutti_board_free(tutti_board *board); /* NULL is ignored */
 
+/* The board that a process of this user keeps: the guard of `tutti run`. ERR_SYSTEM where there is none, or it may not be read. To
+ * be freed; it can be read also when the job has ended. */
+TUTTI_API tutti_status tutti_board_attach(int keeper, tutti_board **board, tutti_error *error);
+
+typedef struct tutti_board_about {
+    size_t struct_size;
+    char job[256];
+    int keeper;                      /* process that keeps it */
+    int processes, processes_of_job; /* on this host, and in all */
+    int first_rank, ranks;           /* of this host, which have rows */
+    int restarts, restarts_most;     /* of all processes together, so far; 0: they are not started again */
+    bool formed;                     /* all have joined, once at least */
+    unsigned epoch;                  /* the latest that was formed */
+} tutti_board_about;
+TUTTI_API void tutti_board_describe(const tutti_board *board, tutti_board_about *about);
+
+/* What a rank showed when it last waited for some milliseconds, or made a call while somebody watched; or what others know of it
+ * that wait for it. */
+typedef struct tutti_board_row {
+    size_t struct_size;
+    int rank, process, pid; /* pid 0: it has not joined yet */
+    unsigned epoch;
+    int restarts; /* of its process */
+    bool ended;   /* as tutti_board_note has it, and is not started again: */
+    int wait_status;
+    int awaited;         /* rank, -1: it waits for nobody, -2: for any other rank */
+    int64_t waits_ns;    /* so far; 0: it does not wait */
+    int64_t age_ns;      /* since it showed this */
+    uint64_t ops, bytes; /* collectives, and what their buffers hold, on all comms of the rank */
+    int64_t waited_ns, skew_mean_ns,
+        skew_max_ns; /* waits; of these for ranks that had not come, per collective, at most */
+    char op[128];    /* the last call that it was seen in */
+    char device[24];
+} tutti_board_row;
+/* False: the board has no such rank. */
+TUTTI_API bool tutti_board_row_read(const tutti_board *board, int rank, tutti_board_row *row);
+/* For so many seconds ranks show every call, which takes about a microsecond of each; until then only waits. */
+TUTTI_API void tutti_board_watch(tutti_board *board, int seconds);
+
 /* ---- Comms that do without a rank that fails -------------------------------------------------------------------- */
 
 /* A comm of the same ranks, made by all of them, that has messages and no collectives, which are refused, as are comms made from

@@ -281,6 +281,7 @@ static int take_signals(struct launch *launch)
     add_unless_ignored(&set, SIGINT);
     add_unless_ignored(&set, SIGHUP);
     (void)sigaddset(&set, SIGTERM);
+    (void)sigaddset(&set, SIGUSR1); /* asks for a table of the ranks */
     (void)sigprocmask(SIG_BLOCK, &set, &launch->mask);
     (void)sigaction(SIGPIPE, &ignore, &launch->pipe_action);
     (void)sigaction(SIGCHLD, &standard, NULL); /* an ignored SIGCHLD would hide how ranks ended */

@@ -9,6 +9,7 @@
  */
 #include "cli/cli.h"
 #include "cli/cli_run.h"
+#include "cli/job_table.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -20,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { UNKILLABLE_MS = 5000, SUSPECT_MS = 100, LISTED_RANKS = 8, SIGNAL_STATUS = 128 };
+enum { UNKILLABLE_MS = 5000, SUSPECT_MS = 100, LISTED_RANKS = 8, SHOWN_RANKS = 32, SIGNAL_STATUS = 128 };
 
 enum step { STEP_RUN, STEP_GRACE, STEP_TERM, STEP_KILL, STEP_LEAVE };
 
@@ -60,7 +61,8 @@ struct job {
     bool orphan;  /* the launcher that started this one is gone */
     struct suspect suspect;
     struct quiet quiet;
-    bool decided; /* the exit status is: by the first failure, or a signal */
+    tutti_board *board; /* the guard's; NULL: not known */
+    bool decided;       /* the exit status is: by the first failure, or a signal */
     int status;
     int signals_seen;
     bool guard_gone, empty; /* `empty`: the guard said that nothing is left */
@@ -121,6 +123,24 @@ static const char *list_left(const struct job *job, char *text, size_t bytes)
     return text;
 }
 
+/* ---- The ranks' table ------------------------------------------------------------------------------------------ */
+
+/* The guard has made it before it starts the first rank. */
+static void open_board(struct job *job)
+{
+    if (job->board != NULL || job->launch->hosts != NULL) return;
+    (void)tutti_board_attach((int)job->guard, &job->board, NULL); /* without one nothing is known of the ranks */
+}
+
+/* On SIGUSR1. Other hosts' launchers are asked, and show theirs. */
+static void on_asked(struct job *job)
+{
+    if (job->launch->hosts != NULL)
+        hosts_signal(job->launch->hosts, SIGUSR1);
+    else
+        job_table_say(job->output, job->board, 0);
+}
+
 /* ---- The ladder ------------------------------------------------------------------------------------------------ */
 
 /* Names the rank that failed first, if one has. */
@@ -135,11 +155,12 @@ static void settle(struct job *job)
         int follows = first->likely == LIKELY_LATER;
         struct remote_report report = {REMOTE_ENDED, first->rank, first->pid, first->wait_status, follows};
         output_write_report(job->output, &report);
-        return;
+    } else {
+        output_say(job->output, "rank %d%s%s (pid %d) %s%s", first->rank, first->host != NULL ? " on " : "",
+                   first->host != NULL ? first->host : "", first->pid, describe(first->wait_status, text),
+                   describe_quiet(job, earlier));
     }
-    output_say(job->output, "rank %d%s%s (pid %d) %s%s", first->rank, first->host != NULL ? " on " : "",
-               first->host != NULL ? first->host : "", first->pid, describe(first->wait_status, text),
-               describe_quiet(job, earlier));
+    job_table_say(job->output, job->board, SHOWN_RANKS);
 }
 
 static void decide(struct job *job, int status)
@@ -346,7 +367,7 @@ static void on_report(struct job *job, const struct guard_report *report)
 {
     if (report->event != GUARD_ENDED) settle(job);
     switch ((enum guard_event)report->event) {
-    case GUARD_STARTED: break;
+    case GUARD_STARTED: open_board(job); break;
     case GUARD_START_FAILED: on_start_failed(job, report); break;
     case GUARD_EXEC_FAILED: on_exec_failed(job, report); break;
     case GUARD_ENDED: on_ended(job, report); break;
@@ -398,13 +419,22 @@ static void on_signal(struct job *job, int signal)
 static void read_signals(struct job *job)
 {
     struct signalfd_siginfo info;
-    while (read(job->signals, &info, sizeof info) == (ssize_t)sizeof info) on_signal(job, (int)info.ssi_signo);
+    while (read(job->signals, &info, sizeof info) == (ssize_t)sizeof info) {
+        if (info.ssi_signo == SIGUSR1)
+            on_asked(job);
+        else
+            on_signal(job, (int)info.ssi_signo);
+    }
 }
 
 /* What the launcher that started this one asks for. Its end is the end of the job. */
 static void read_remote(struct job *job)
 {
     for (int signal; (signal = remote_next_signal()) != 0;) {
+        if (signal == SIGUSR1) {
+            on_asked(job);
+            continue;
+        }
         if (signal < 0) job->orphan = true;
         if (signal < 0 || signal == SIGTERM || signal == SIGKILL) {
             decide(job, SIGNAL_STATUS + (signal < 0 ? SIGHUP : signal));
@@ -525,5 +555,6 @@ int job_serve(const struct run_values *values, const struct launch *launch, stru
     free(polls);
     free(job.ended);
     free(job.begun);
+    tutti_board_free(job.board);
     return job.status;
 }

@@ -6,9 +6,14 @@
 #include "world/board.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/memory.h"
+#include "base/round.h"
 #include "base/status.h"
 #include "world/names.h"
+#include "world/rows.h"
+#include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -29,6 +34,7 @@ struct note {
 struct mark {
     _Atomic int32_t follows; /* it was told that another is the cause; by itself */
     _Atomic uint32_t late;   /* others have waited too long for it, in this generation + 1; 0: not */
+    _Atomic int32_t restarts;
 };
 
 struct tti_board_page {
@@ -40,7 +46,8 @@ struct tti_board_page {
     _Atomic uint32_t generation; /* how often processes were started again */
     _Atomic uint32_t formed;     /* the epoch after the last one that a world was formed in; 0: none was */
     _Atomic int32_t noted;       /* of them; only the launcher's guard writes */
-    struct note notes[];         /* [count], in the order in which they ended; behind them, see mark_of: [count] */
+    struct note
+        notes[]; /* [count], in the order in which they ended; behind them marks, see mark_of: [count], and rows */
 };
 
 static size_t page_bytes(int count)
@@ -52,6 +59,29 @@ static struct mark *mark_of(struct tti_board_page *page, int process)
 {
     if (process < page->first || process >= page->first + page->count) return NULL;
     return (struct mark *)(void *)&page->notes[page->count] + (process - page->first);
+}
+
+/* A row for each rank, as many of each process as this process's options say. */
+static struct tti_rows *rows_of(struct tti_board_page *page)
+{
+    return (struct tti_rows *)(void *)((char *)page + tti_round_up(page_bytes(page->count), _Alignof(struct tti_rows)));
+}
+
+/* True if so many bytes hold what the page says. */
+static bool has_rows(struct tti_board_page *page, size_t bytes)
+{
+    size_t before = tti_round_up(page_bytes(page->count), _Alignof(struct tti_rows));
+    const struct tti_rows *rows = rows_of(page);
+    if (bytes < before + sizeof *rows || rows->each < 1 || rows->count != page->count * rows->each) return false;
+    return rows->first == page->first * rows->each && bytes - before >= tti_rows_bytes(rows->count);
+}
+
+static int count_ranks_each(void)
+{
+    tutti_options options;
+    enum { MOST = 1024 };
+    if (tutti_options_init(&options, NULL) != TUTTI_OK || options.ranks < 1) return 1;
+    return options.ranks < MOST ? (int)options.ranks : MOST;
 }
 
 /* ---- The launcher's side --------------------------------------------------------------------------------------- */
@@ -77,7 +107,9 @@ tutti_status tutti_board_create(const char *job, int first, int count, int size,
                              job == NULL ? "" : job);
     tutti_board *made = tti_calloc(1, sizeof *made);
     if (made == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a board");
-    tutti_status status = tti_mapping_create(&made->mapping, page_bytes(count), true, true, error);
+    int each = count_ranks_each();
+    size_t bytes = tti_round_up(page_bytes(count), _Alignof(struct tti_rows)) + tti_rows_bytes(count * each);
+    tutti_status status = tti_mapping_create(&made->mapping, bytes, true, true, error);
     if (status != TUTTI_OK) {
         tti_free(made);
         return status;
@@ -88,6 +120,7 @@ tutti_status tutti_board_create(const char *job, int first, int count, int size,
     page->count = count;
     page->size = size;
     page->keeper = (int32_t)getpid();
+    tti_rows_init(rows_of(page), first * each, count * each, each);
     page->magic = BOARD_MAGIC;
     *board = made;
     return TUTTI_OK;
@@ -126,7 +159,11 @@ void tutti_board_allow(tutti_board *board, int restarts_most)
 void tutti_board_restart(tutti_board *board, int process)
 {
     struct mark *mark = mark_on(board, process);
-    if (mark != NULL) atomic_store_explicit(&mark->follows, 0, memory_order_relaxed);
+    if (mark != NULL) {
+        atomic_store_explicit(&mark->follows, 0, memory_order_relaxed);
+        atomic_fetch_add_explicit(&mark->restarts, 1, memory_order_relaxed);
+    }
+    tti_rows_clear(rows_of(page_of(board)), process);
     atomic_fetch_add_explicit(&page_of(board)->generation, 1, memory_order_release);
 }
 
@@ -149,6 +186,128 @@ void tutti_board_free(tutti_board *board)
     if (board == NULL) return;
     tti_mapping_destroy(&board->mapping);
     tti_free(board);
+}
+
+/* ---- Whoever looks at it --------------------------------------------------------------------------------------- */
+
+/* A board among a process's descriptors; -1: there is none. */
+static int find_board(int keeper, DIR *folder, struct tti_mapping *mapping)
+{
+    for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        char path[64], target[64] = "";
+        struct stat about;
+        snprintf(path, sizeof path, "/proc/%d/fd/%.16s", keeper, entry->d_name);
+        if (readlink(path, target, sizeof target - 1) < 0 || strncmp(target, "/memfd:tutti", 12) != 0) continue;
+        int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+        if (fd < 0) return -1;
+        bool large = fstat(fd, &about) == 0 && (size_t)about.st_size >= sizeof(struct tti_board_page);
+        if (!large) (void)close(fd);
+        if (!large || tti_mapping_open(mapping, fd, (size_t)about.st_size, NULL) != TUTTI_OK) continue;
+        struct tti_board_page *page = (struct tti_board_page *)(void *)mapping->base;
+        bool good = page->magic == BOARD_MAGIC && page->count > 0 && page->keeper == keeper &&
+                    page_bytes(page->count) <= mapping->bytes && has_rows(page, mapping->bytes);
+        if (good) return 0;
+        tti_mapping_destroy(mapping);
+    }
+    errno = ENOENT;
+    return -1;
+}
+
+tutti_status tutti_board_attach(int keeper, tutti_board **board, tutti_error *error)
+{
+    char path[64];
+    *board = NULL;
+    snprintf(path, sizeof path, "/proc/%d/fd", keeper);
+    DIR *folder = opendir(path);
+    if (folder == NULL)
+        return tti_error_set(error, TUTTI_ERR_SYSTEM, errno, "the descriptors of process %d cannot be read", keeper);
+    tutti_board *made = tti_calloc(1, sizeof *made);
+    int found = made == NULL ? -1 : find_board(keeper, folder, &made->mapping), why = errno;
+    (void)closedir(folder);
+    if (found == 0) *board = made;
+    if (found == 0) return TUTTI_OK;
+    tti_free(made);
+    if (made == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a board");
+    return tti_error_set(error, TUTTI_ERR_SYSTEM, why, "process %d keeps no board of a job that can be read", keeper);
+}
+
+void tutti_board_describe(const tutti_board *board, tutti_board_about *about)
+{
+    struct tti_board_page *page = (struct tti_board_page *)(void *)board->mapping.base;
+    const struct tti_rows *rows = rows_of(page);
+    uint32_t formed = atomic_load_explicit(&page->formed, memory_order_relaxed);
+    *about = (tutti_board_about){.struct_size = sizeof *about,
+                                 .keeper = page->keeper,
+                                 .processes = page->count,
+                                 .processes_of_job = page->size,
+                                 .first_rank = rows->first,
+                                 .ranks = rows->count,
+                                 .restarts = (int)atomic_load_explicit(&page->generation, memory_order_relaxed),
+                                 .restarts_most = page->restarts_most,
+                                 .formed = formed != 0,
+                                 .epoch = formed == 0 ? 0 : formed - 1};
+    snprintf(about->job, sizeof about->job, "%.255s", page->job);
+    tutti_text_printable(about->job);
+}
+
+/* A rank that waits for nobody, and has shown nothing for a while, is known to those that waited for it. */
+static void add_told(const struct tti_rows *rows, tutti_board_row *row)
+{
+    struct tti_row_facts facts;
+    int64_t now = tti_now_ns();
+    for (int rank = rows->first; rank < rows->first + rows->count; rank++) {
+        if (rank == row->rank || !tti_rows_read(rows, rank, &facts)) continue;
+        if (facts.blamed != row->rank || now - facts.told_ns >= row->age_ns) continue;
+        row->age_ns = now - facts.told_ns;
+        snprintf(row->op, sizeof row->op, "%s", facts.told);
+    }
+}
+
+static void add_end(const struct tti_board_page *page, tutti_board_row *row)
+{
+    int noted = atomic_load_explicit(&page->noted, memory_order_acquire);
+    for (int i = 0; i < noted && i < page->count; i++) {
+        if (page->notes[i].process != row->process) continue;
+        row->ended = true;
+        row->wait_status = page->notes[i].status;
+    }
+}
+
+bool tutti_board_row_read(const tutti_board *board, int rank, tutti_board_row *row)
+{
+    struct tti_board_page *page = (struct tti_board_page *)(void *)board->mapping.base;
+    const struct tti_rows *rows = rows_of(page);
+    struct tti_row_facts facts;
+    int64_t now = tti_now_ns();
+    if (rank < rows->first || rank >= rows->first + rows->count) return false;
+    bool joined = tti_rows_read(rows, rank, &facts);
+    const struct mark *mark = mark_of(page, rank / rows->each);
+    *row = (tutti_board_row){.struct_size = sizeof *row,
+                             .rank = rank,
+                             .process = rank / rows->each,
+                             .pid = facts.pid,
+                             .epoch = facts.epoch,
+                             .restarts = (int)atomic_load_explicit(&mark->restarts, memory_order_relaxed),
+                             .awaited = facts.awaited,
+                             .waits_ns = facts.since_ns == 0 ? 0 : now - facts.since_ns,
+                             .age_ns = joined ? now - facts.seen_ns : 0,
+                             .ops = facts.ops,
+                             .bytes = facts.bytes,
+                             .waited_ns = facts.waited_ns,
+                             .skew_mean_ns = facts.ops == 0 ? 0 : facts.skew_ns / (int64_t)facts.ops,
+                             .skew_max_ns = facts.skew_most_ns};
+    snprintf(row->op, sizeof row->op, "%s", facts.op);
+    snprintf(row->device, sizeof row->device, "%s", facts.device);
+    if (joined && facts.since_ns == 0) add_told(rows, row);
+    tutti_text_printable(row->op);
+    tutti_text_printable(row->device);
+    add_end(page, row);
+    return true;
+}
+
+void tutti_board_watch(tutti_board *board, int seconds)
+{
+    tti_rows_watch(rows_of(page_of(board)), seconds);
 }
 
 /* ---- The ranks' side ------------------------------------------------------------------------------------------- */
@@ -192,6 +351,12 @@ static struct tti_board_page *open_page(struct tti_board *board, const char *nam
     map(board, name, true);
     if (board->page != NULL && !is_of(board, job, board->page->size)) tti_board_close(board);
     return (struct tti_board_page *)(uintptr_t)board->page;
+}
+
+struct tti_rows *tti_board_open_rows(struct tti_board *board, const char *name, const char *job)
+{
+    struct tti_board_page *page = open_page(board, name, job);
+    return page == NULL || !has_rows(page, board->bytes) ? NULL : rows_of(page);
 }
 
 void tti_board_follow(const char *name, const char *job, int process, bool follows)

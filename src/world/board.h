@@ -56,6 +56,8 @@ void tti_board_follow(const char *name, const char *job, int process, bool follo
 void tti_board_form(const char *name, const char *job, uint32_t epoch);
 /* and that a process is to be ended and started again, since others have waited too long for it. False: nobody does that. */
 bool tti_board_end(const char *name, const char *job, const struct tti_board *seen, int process);
+/* What ranks show there of themselves, mapped to write; NULL: there is no board of this job. Given back by tti_board_close. */
+struct tti_rows *tti_board_open_rows(struct tti_board *board, const char *name, const char *job);
 /* A poll's time, shortened where there is a board to look at. */
 int tti_board_poll_ms(const struct tti_board *board, int poll_ms);
 

@@ -90,17 +90,17 @@ tutti_status tutti_comm_stats(tutti_comm *comm, tutti_stats *stats)
     if (stats->struct_size < offsetof(tutti_stats, operations))
         return refuse(comm, "set struct_size to sizeof(tutti_stats) before the call");
     const struct tti_counts *counts = &comm->counts;
-    tutti_stats now = {.operations = comm->counts.called,
-                       .started = counts->started,
-                       .bytes = counts->bytes,
+    tutti_stats now = {.operations = atomic_load_explicit(&counts->called, memory_order_relaxed),
+                       .started = atomic_load_explicit(&counts->started, memory_order_relaxed),
+                       .bytes = atomic_load_explicit(&counts->bytes, memory_order_relaxed),
                        .waits = atomic_load_explicit(&counts->waits, memory_order_relaxed),
                        .waited_ns = atomic_load_explicit(&counts->waited_ns, memory_order_relaxed),
                        .skew_max_ns = atomic_load_explicit(&counts->skew_most_ns, memory_order_relaxed),
                        .shared_bytes = comm->memory == NULL ? 0 : comm->memory->bytes};
     look_inside(comm, &now);
     count_streams(comm->queue.streams, &now);
-    if (comm->counts.called > 0)
-        now.skew_mean_ns = atomic_load_explicit(&counts->skew_ns, memory_order_relaxed) / (int64_t)comm->counts.called;
+    if (now.operations > 0)
+        now.skew_mean_ns = atomic_load_explicit(&counts->skew_ns, memory_order_relaxed) / (int64_t)now.operations;
     size_t bytes = now.struct_size = stats->struct_size;
     if (bytes > sizeof now) {
         memset((char *)stats + sizeof now, 0, bytes - sizeof now);

@@ -152,9 +152,10 @@ struct tti_queue {
 
 /* For tutti_comm_stats; see stats.h. */
 struct tti_counts {
-    uint64_t called;              /* operations so far, as the caller counts */
-    uint64_t bytes, started;      /* the caller's */
-    _Atomic uint64_t allocations; /* by tutti_alloc */
+    const _Atomic uint32_t *watched;         /* not 0: somebody looks at what this rank does: show.h */
+    _Atomic uint64_t called, bytes, started; /* operations so far, as the caller counts */
+    _Atomic uint64_t messaged;               /* bytes of messages, as a long wait found them */
+    _Atomic uint64_t allocations;            /* by tutti_alloc */
     _Atomic uint64_t waits;
     _Atomic int64_t waited_ns, skew_ns, skew_most_ns;
     _Atomic int64_t *waited_for;    /* (size) ns; NULL: there are many ranks */

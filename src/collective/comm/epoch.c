@@ -3,13 +3,18 @@
 
 #include "base/alloc.h"
 #include "base/status.h"
+#include "collective/comm/show.h"
 
 bool tti_epoch_join(tutti_comm *comm, const tutti_comm *parent, bool next)
 {
     struct tti_era *era = &comm->traits.era;
     struct tti_rank_epoch *rank = parent != NULL ? parent->traits.era.rank : tti_calloc(1, sizeof *rank);
     if (rank == NULL) return false;
-    if (parent == NULL) atomic_store_explicit(&rank->now, comm->world->segment->epoch, memory_order_relaxed);
+    if (parent == NULL) {
+        atomic_store_explicit(&rank->now, comm->world->segment->epoch, memory_order_relaxed);
+        rank->shown = tti_shown_open(comm);
+    }
+    comm->counts.watched = tti_shown_watched(rank->shown);
     tti_lock(&rank->lock);
     bool joins = parent == NULL || parent->world != comm->world;
     era->made = joins ? comm->world->segment->epoch : parent->traits.era.made + next;
@@ -30,10 +35,13 @@ void tti_epoch_part(tutti_comm *comm)
     tutti_comm **link = &rank->first;
     while (*link != NULL && *link != comm) link = &(*link)->traits.era.next;
     if (*link != NULL) *link = comm->traits.era.next;
+    tti_shown_keep(rank->shown, comm);
     bool last = --rank->users == 0;
     tti_unlock(&rank->lock);
     comm->traits.era.rank = NULL;
-    if (last) tti_free(rank);
+    if (!last) return;
+    tti_shown_close(rank->shown);
+    tti_free(rank);
 }
 
 static const char advice[] = "what was made before the world was rebuilt has to be made again";

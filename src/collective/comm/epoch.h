@@ -18,6 +18,7 @@ struct tti_rank_epoch {
     _Atomic uint32_t lock; /* of the list */
     int users;
     tutti_comm *first;
+    struct tti_shown *shown; /* show.h */
 };
 
 /* A comm is made, from another one of its rank, or joins the world; `next`: for the epoch that its rank is about to go on to, which

@@ -10,12 +10,19 @@
 bool tti_stats_create(tutti_comm *comm); /* false: no memory */
 void tti_stats_free(tutti_comm *comm);
 
+/* By the one thread that adds to it. */
+static inline void tti_stats_add(_Atomic uint64_t *count, uint64_t more)
+{
+    atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) + more, memory_order_relaxed);
+}
+
 /* A call that runs an op, or starts it. */
 static inline void tti_stats_count(tutti_comm *comm, const struct tti_op *op, bool starts)
 {
-    comm->counts.called++;
-    comm->counts.bytes += op->in_bytes + op->out_bytes;
-    comm->counts.started += starts;
+    struct tti_counts *counts = &comm->counts;
+    tti_stats_add(&counts->called, 1);
+    tti_stats_add(&counts->bytes, op->in_bytes + op->out_bytes);
+    if (starts) tti_stats_add(&counts->started, 1);
 }
 
 /* Part of a wait, for a rank or (-1) for anyone. */

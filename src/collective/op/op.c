@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "collective/comm/comm.h"
+#include "collective/comm/show.h"
 #include "collective/comm/stats.h"
 #include "collective/comm/trace.h"
 #include "collective/engine/engine.h"
@@ -34,6 +35,7 @@ static void number(struct tti_op *op, const uint64_t *row)
     if (op->shape.tables != NULL)
         memcpy(comm->engine->tables + comm->engine->own_row * words, row, words * sizeof *row);
     op->state = TTI_OP_OPENING;
+    if (tti_is_watched(comm)) tti_show_op(op);
     tti_trace_begin(op);
 }
 

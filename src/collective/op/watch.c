@@ -7,8 +7,10 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "collective/comm/show.h"
 #include "collective/comm/stats.h"
 #include "collective/comm/trace.h"
+#include "collective/message/message_parts.h"
 #include "collective/op/pending.h"
 #include "collective/op/queue.h"
 #include <stdio.h>
@@ -224,7 +226,11 @@ static tutti_status check_waits(struct watch *watch)
     tti_messages_lock(comm);
     uint64_t stand = fill_record(watch, &now);
     comm->peers->show_wait(comm, &now, stand);
+    const struct tti_messages *messages = comm->messages;
+    atomic_store_explicit(&comm->counts.messaged, messages->sent.bytes + messages->received.bytes,
+                          memory_order_relaxed);
     tti_messages_unlock(comm);
+    tti_show_wait(comm, &now, watch->wait_state->since_ns, blamed(watch));
     if (now.sure == 0 || !tti_waits_forever(&waits, comm->rank)) return TUTTI_OK;
     char text[400];
     describe_wait(watch, "waits", text, sizeof text);
@@ -373,7 +379,9 @@ tutti_status tti_comm_wait_until(tutti_comm *comm, const struct tti_waitable *wa
         .comm = comm, .waitable = waitable, .wait_state = waitable->wait_state != NULL ? waitable->wait_state : &own};
     status = wait_on(&watch, until_ns);
     if (watch.counted_ns != 0) tti_stats_wait_ended(comm, watch.skew_ns);
-    if (watch.wait_state->polled_ns != 0) comm->peers->show_wait(comm, NULL, 0);
+    if (watch.wait_state->polled_ns == 0) return status;
+    comm->peers->show_wait(comm, NULL, 0);
+    tti_show_wait_ended(comm);
     return status;
 }
 

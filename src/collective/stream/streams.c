@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "collective/stream/streams.h"
+#include "collective/comm/show.h"
 
 #include "base/alloc.h"
 #include "base/status.h"
@@ -253,9 +254,11 @@ tutti_status tti_streams_open(tutti_comm *comm, tutti_comm *data, struct tti_dev
     if (status == TUTTI_OK) status = exchange(comm, streams);
     if (status == TUTTI_OK && make_own(comm, streams, &error) != TUTTI_OK) /* the others have theirs, and would wait */
         status = tti_comm_break(comm, kind, error.status, comm->rank, "rank %d: %s", comm->rank, error.text);
-    if (status == TUTTI_OK)
-        comm->queue.streams = streams;
-    else
+    if (status != TUTTI_OK) {
         tti_streams_free(streams);
-    return status;
+        return status;
+    }
+    comm->queue.streams = streams;
+    tti_show_device(comm, device->name);
+    return TUTTI_OK;
 }
