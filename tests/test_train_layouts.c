@@ -37,6 +37,7 @@ static bool is_layout(const tutti_train_layout *l, int ranks, int grains)
     if (sharing * l->pipe * l->tensor != ranks) return false;
     if (l->shard > 1 && (l->data == 1 || l->zero == 0)) return false;
     if (l->zero > 0 && sharing == 1) return false;
+    if (l->sequence && l->tensor == 1) return false;
     if (l->pipe == 1)
         return l->pipeline == NULL && l->micro == 0 && (l->accumulate & (l->accumulate - 1)) == 0 &&
                (l->accumulate <= each || l->accumulate == 1);
@@ -50,7 +51,7 @@ static bool same_layout(const tutti_train_layout *a, const tutti_train_layout *b
 {
     return a->data == b->data && a->shard == b->shard && a->pipe == b->pipe && a->tensor == b->tensor &&
            a->zero == b->zero && a->micro == b->micro && a->accumulate == b->accumulate &&
-           a->recompute == b->recompute &&
+           a->recompute == b->recompute && a->sequence == b->sequence &&
            (a->pipeline == b->pipeline ||
             (a->pipeline != NULL && b->pipeline != NULL && strcmp(a->pipeline, b->pipeline) == 0));
 }
@@ -69,11 +70,11 @@ static size_t search_mesh(tutti_train_layout l, int ranks, int grains, size_t co
     size_t found = 0;
     for (int table = 0; table < 6; table++)
         for (l.micro = 0; l.micro <= grains; l.micro++)
-            for (int k = 0; k < 2 * grains; k++) {
-                const int again = k % 2;
-                l.accumulate = 1 + k / 2;
+            for (int k = 0; k < 4 * grains; k++) {
+                l.accumulate = 1 + k / 4;
                 l.pipeline = tables[table];
-                l.recompute = again != 0;
+                l.recompute = k % 2 != 0;
+                l.sequence = k / 2 % 2 != 0;
                 if (!is_layout(&l, ranks, grains)) continue;
                 found++;
                 CHECK_THAT(
@@ -141,9 +142,11 @@ static void test_times(void)
     tutti_train_costs costs = costs_of(units, UNITS);
     tutti_train_estimate one, other;
     tutti_error error;
-    const tutti_train_layout alone = {1, 1, 1, 1, 0, NULL, 0, 1, false}, two = {2, 1, 1, 1, 0, NULL, 0, 1, false},
-                             zero = {2, 1, 1, 1, 3, NULL, 0, 1, false}, odd = {3, 1, 1, 1, 0, NULL, 0, 1, false},
-                             pipe = {1, 1, 2, 1, 0, "1f1b", 8, 1, false};
+    const tutti_train_layout alone = {1, 1, 1, 1, 0, NULL, 0, 1, false, false},
+                             two = {2, 1, 1, 1, 0, NULL, 0, 1, false, false},
+                             zero = {2, 1, 1, 1, 3, NULL, 0, 1, false, false},
+                             odd = {3, 1, 1, 1, 0, NULL, 0, 1, false, false},
+                             pipe = {1, 1, 2, 1, 0, "1f1b", 8, 1, false, false};
     const double grain = UNITS * 6;
     if (!CHECK_THAT(estimate(small_gpt(), &alone, &costs, &one, &error) == TUTTI_OK, "%s", error.text)) return;
     CHECK_THAT(fabs(one.seconds - 16 * grain) < 1e-6 && one.operations == 0 && one.sent_bytes == 0 && one.idle < 1e-9,
@@ -189,9 +192,9 @@ static void test_recompute(void)
     static const struct {
         tutti_train_layout layout;
         double times;
-    } rows[] = {{{1, 1, 1, 1, 0, NULL, 0, 1, false}, 1},    {{2, 1, 1, 1, 2, NULL, 0, 1, false}, 1},
-                {{1, 1, 2, 1, 0, "1f1b", 8, 1, false}, 1},  {{1, 1, 2, 1, 0, "gpipe", 8, 1, false}, 1},
-                {{1, 1, 2, 1, 0, "zb-h1", 8, 1, false}, 2}, {{1, 1, 2, 1, 0, "zb-v", 8, 1, false}, 2}};
+    } rows[] = {{{1, 1, 1, 1, 0, NULL, 0, 1, false, false}, 1},    {{2, 1, 1, 1, 2, NULL, 0, 1, false, false}, 1},
+                {{1, 1, 2, 1, 0, "1f1b", 8, 1, false, false}, 1},  {{1, 1, 2, 1, 0, "gpipe", 8, 1, false, false}, 1},
+                {{1, 1, 2, 1, 0, "zb-h1", 8, 1, false, false}, 2}, {{1, 1, 2, 1, 0, "zb-v", 8, 1, false, false}, 2}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const double more = more_work(rows[i].layout, &costs), expected = rows[i].times * once;
         CHECK_THAT(fabs(more - expected) < 0.02 * expected, "pipe=%d %s: recomputation adds %g s, not %g",
@@ -228,22 +231,30 @@ static void test_hosts(void)
         tutti_train_op op;
         int hosts, sharing;
     } rows[] = {
-        {{8, 1, 1, 1, 0, NULL, 0, 1, false}, 0, TUTTI_TRAIN_ALL_REDUCE, 0, 0},
-        {{8, 1, 1, 1, 0, NULL, 0, 1, false}, 8, TUTTI_TRAIN_ALL_REDUCE, 0, 0},
-        {{8, 1, 1, 1, 0, NULL, 0, 1, false}, 4, TUTTI_TRAIN_ALL_REDUCE, 2, 1},
-        {{8, 1, 1, 1, 0, NULL, 0, 1, false}, 1, TUTTI_TRAIN_ALL_REDUCE, 8, 1},
-        {{2, 1, 1, 4, 0, NULL, 0, 1, false}, 4, TUTTI_TRAIN_ALL_REDUCE, 2, 4}, /* gradients; the width stays inside */
-        {{2, 4, 1, 1, 1, NULL, 0, 1, false}, 4, TUTTI_TRAIN_REDUCE_SCATTER, 0, 0}, /* replicas have a host each, */
-        {{2, 4, 1, 1, 2, NULL, 0, 1, false}, 4, TUTTI_TRAIN_ALL_REDUCE, 2, 4},     /* and meet between hosts */
-        {{4, 2, 1, 1, 1, NULL, 0, 1, false}, 1, TUTTI_TRAIN_ALL_GATHER, 2, 1},
-        {{4, 1, 2, 1, 0, "1f1b", 4, 1, false}, 4, TUTTI_TRAIN_SEND, 0, 0}, /* pipes inside hosts */
-        {{1, 1, 4, 2, 0, "1f1b", 4, 1, false},
+        {{8, 1, 1, 1, 0, NULL, 0, 1, false, false}, 0, TUTTI_TRAIN_ALL_REDUCE, 0, 0},
+        {{8, 1, 1, 1, 0, NULL, 0, 1, false, false}, 8, TUTTI_TRAIN_ALL_REDUCE, 0, 0},
+        {{8, 1, 1, 1, 0, NULL, 0, 1, false, false}, 4, TUTTI_TRAIN_ALL_REDUCE, 2, 1},
+        {{8, 1, 1, 1, 0, NULL, 0, 1, false, false}, 1, TUTTI_TRAIN_ALL_REDUCE, 8, 1},
+        {{2, 1, 1, 4, 0, NULL, 0, 1, false, false},
+         4,
+         TUTTI_TRAIN_ALL_REDUCE,
+         2,
+         4}, /* gradients; the width stays inside */
+        {{2, 4, 1, 1, 1, NULL, 0, 1, false, false},
+         4,
+         TUTTI_TRAIN_REDUCE_SCATTER,
+         0,
+         0},                                                                          /* replicas have a host each, */
+        {{2, 4, 1, 1, 2, NULL, 0, 1, false, false}, 4, TUTTI_TRAIN_ALL_REDUCE, 2, 4}, /* and meet between hosts */
+        {{4, 2, 1, 1, 1, NULL, 0, 1, false, false}, 1, TUTTI_TRAIN_ALL_GATHER, 2, 1},
+        {{4, 1, 2, 1, 0, "1f1b", 4, 1, false, false}, 4, TUTTI_TRAIN_SEND, 0, 0}, /* pipes inside hosts */
+        {{1, 1, 4, 2, 0, "1f1b", 4, 1, false, false},
          4,
          TUTTI_TRAIN_SEND,
          2,
          2}, /* the middle one crosses, and the tied weight */
-        {{2, 1, 4, 1, 0, "1f1b", 4, 1, false}, 1, TUTTI_TRAIN_SEND, 2, 1},
-        {{1, 1, 2, 4, 0, "1f1b", 4, 1, false}, 2, TUTTI_TRAIN_SEND, 2, 2},
+        {{2, 1, 4, 1, 0, "1f1b", 4, 1, false, false}, 1, TUTTI_TRAIN_SEND, 2, 1},
+        {{1, 1, 2, 4, 0, "1f1b", 4, 1, false, false}, 2, TUTTI_TRAIN_SEND, 2, 2},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tutti_pipeline_times units[UNITS];
@@ -295,7 +306,8 @@ static void test_refused(void)
     const tutti_train_costs costs = costs_of(units, UNITS);
     tutti_train_costs short_costs = costs;
     const tutti_train_options options = small_gpt();
-    const tutti_train_layout two = {2, 1, 1, 1, 0, NULL, 0, 1, false}, many = {64, 1, 1, 1, 0, NULL, 0, 1, false};
+    const tutti_train_layout two = {2, 1, 1, 1, 0, NULL, 0, 1, false, false},
+                             many = {64, 1, 1, 1, 0, NULL, 0, 1, false, false};
     tutti_train_estimate made;
     tutti_error error;
     double update, add;
@@ -348,7 +360,8 @@ static void test_width(void)
         options.heads = 24;
         options.width = 192; /* 4 grains of 48 columns */
         options.width_grains = rows[i].given;
-        tutti_train_layout_set(&(tutti_train_layout){1, 1, 1, rows[i].tensor, 0, NULL, 0, 1, false}, mesh, &options);
+        tutti_train_layout_set(&(tutti_train_layout){1, 1, 1, rows[i].tensor, 0, NULL, 0, 1, false, false}, mesh,
+                               &options);
         CHECK_THAT(options.width_grains == rows[i].set, "%lld width grains on %d ranks: %lld, not %lld",
                    (long long)rows[i].given, rows[i].tensor, (long long)options.width_grains, (long long)rows[i].set);
     }

@@ -35,7 +35,7 @@ struct trial {
     int64_t zero;
     const char *pipeline;
     int64_t micro, accumulate, threads;
-    bool processes;
+    bool processes, sequence, recompute;
 };
 
 static tutti_train_options options_of(const struct trial *trial)
@@ -64,6 +64,8 @@ static tutti_train_options options_of(const struct trial *trial)
     if (trial->micro > 0) options.micro = trial->micro;
     if (trial->accumulate > 0) options.accumulate = trial->accumulate;
     if (trial->threads > 0) options.threads = trial->threads;
+    options.sequence = trial->sequence;
+    options.recompute = trial->recompute;
     return options;
 }
 
@@ -138,7 +140,16 @@ static void test_some(void)
     static const struct trial trials[] = {
         {.ranks = 4, .mesh = "pipe=2,tensor=2", .pipeline = "gpipe"},
         {.ranks = 8, .mesh = "data=2,pipe=2,tensor=2", .zero = 1, .pipeline = "zb-h1", .processes = true},
+        {.ranks = 4, .mesh = "pipe=2,tensor=2", .pipeline = "1f1b", .sequence = true, .processes = true},
         {.ranks = 8, .mesh = "pipe=2,tensor=4", .pipeline = "zb-v", .threads = 2},
+        {.ranks = 8,
+         .mesh = "data=2,pipe=2,tensor=2",
+         .zero = 3,
+         .pipeline = "zb-h1",
+         .sequence = true,
+         .threads = 2,
+         .recompute = true},
+        {.ranks = 8, .mesh = "pipe=2,tensor=4", .pipeline = "zb-v", .sequence = true, .micro = 3},
         {.ranks = 8, .mesh = "pipe=4,tensor=2", .pipeline = "1f1b", .accumulate = 2, .micro = 3},
         {.ranks = 8, .mesh = "shard=2,pipe=2,tensor=2", .zero = 1, .pipeline = "interleaved", .micro = 4},
         {.ranks = 6, .mesh = "data=3,pipe=2,tensor=1", .zero = 1, .pipeline = "1f1b"},

@@ -29,7 +29,7 @@ static struct outcome *alone;
 struct trial {
     int ranks;
     const char *mesh, *pipeline;
-    int64_t zero, accumulate, width_grains, threads, fast, keeps_all;
+    int64_t zero, accumulate, width_grains, threads, fast, keeps_all, sequence;
     const char *type, *save; /* NULL: f32, nothing is saved */
     int until;               /* 0: STEPS */
 };
@@ -58,6 +58,7 @@ static tutti_train_options options_of(const struct trial *trial)
     options.zero = trial->zero;
     options.fast = trial->fast != 0;
     options.recompute = !trial->keeps_all;
+    options.sequence = trial->sequence != 0;
     if (trial->type != NULL) options.type = trial->type;
     if (trial->accumulate > 0) options.accumulate = trial->accumulate;
     if (trial->width_grains > 0) options.width_grains = trial->width_grains;
@@ -147,6 +148,7 @@ static void test_recompute(void)
                                     {.ranks = 2, .mesh = "pipe=2", .pipeline = "zb-h1"},
                                     {.ranks = 4, .mesh = "data=2,pipe=2", .pipeline = "zb-v", .zero = 1},
                                     {.ranks = 2, .mesh = "tensor=2", .width_grains = 4},
+                                    {.ranks = 2, .mesh = "tensor=2", .width_grains = 4, .sequence = 1, .accumulate = 2},
                                     {.ranks = 4, .mesh = "data=2,tensor=2", .width_grains = 4, .zero = 3}};
     for (int grains = 1; grains <= 4; grains += 3) {
         struct trial one = {.ranks = 1, .width_grains = grains, .keeps_all = 1};

@@ -28,7 +28,7 @@ static struct outcome *alone;
 
 struct trial {
     const char *mesh;
-    int64_t zero, accumulate, fast;
+    int64_t zero, accumulate, fast, sequence;
     const char *save; /* NULL: nothing is saved */
     int64_t resume, until;
 };
@@ -57,6 +57,7 @@ static tutti_train_options small(const struct trial *trial)
     options.zero = trial->zero;
     options.accumulate = trial->accumulate == 0 ? 1 : trial->accumulate;
     options.fast = trial->fast;
+    options.sequence = trial->sequence;
     options.resume = trial->resume;
     return options;
 }
@@ -144,7 +145,12 @@ static void test_meshes(void)
                   {4, {.mesh = "data=2,tensor=2", .zero = 3}},
                   {8, {.mesh = "data=2,shard=2,tensor=2", .zero = 3, .accumulate = 2}},
                   {8, {.mesh = "data=2,tensor=4"}},
-                  {4, {.mesh = "data=2,tensor=2", .fast = 1}}};
+                  {4, {.mesh = "data=2,tensor=2", .fast = 1}},
+                  {2, {.mesh = "tensor=2", .sequence = 1}},
+                  {4, {.mesh = "tensor=4", .zero = 1, .sequence = 1}},
+                  {6, {.mesh = "data=3,tensor=2", .zero = 2, .accumulate = 2, .sequence = 1}},
+                  {8, {.mesh = "data=2,shard=2,tensor=2", .zero = 3, .accumulate = 2, .sequence = 1}},
+                  {4, {.mesh = "data=2,tensor=2", .fast = 1, .sequence = 1}}};
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
         struct trial trial = meshes[i].trial;
         if (trial.mesh == NULL) trial.mesh = "";
@@ -171,7 +177,7 @@ static void test_saved(void)
                  {2, {.mesh = "tensor=2", .save = "tensor"}},
                  {4, {.mesh = "data=2,tensor=2", .save = "both"}},
                  {4, {.mesh = "data=2,tensor=2", .save = "state", .zero = 1}},
-                 {6, {.mesh = "data=3,tensor=2", .save = "values", .zero = 3}}};
+                 {6, {.mesh = "data=3,tensor=2", .save = "values", .zero = 3, .sequence = 1}}};
     enum { SAVES = sizeof saves / sizeof *saves };
     for (int i = 0; i < SAVES; i++) {
         struct trial trial = saves[i].trial;
@@ -243,7 +249,7 @@ static void run_shrunk(tutti_comm *comm, void *context)
 
 struct bad {
     const char *mesh;
-    int64_t heads, width_grains, zero;
+    int64_t heads, width_grains, sequence;
     tutti_status status;
     const char *says;
 };
@@ -251,7 +257,7 @@ struct bad {
 static void run_bad(tutti_comm *comm, void *context)
 {
     const struct bad *bad = context;
-    const struct trial trial = {.mesh = bad->mesh, .zero = bad->zero};
+    const struct trial trial = {.mesh = bad->mesh, .sequence = bad->sequence};
     tutti_train_options options = small(&trial);
     tutti_trainer *trainer = NULL;
     tutti_error error = {0};
@@ -271,6 +277,8 @@ static void test_bad(void)
                         {"tensor=3", 8, 3, 0, TUTTI_ERR_ARGUMENT,
                          "its 8 heads cannot be cut into 3 width grains; --width-grains 2 or 4"},
                         {"data=2,tensor=2", 3, 1, 0, TUTTI_ERR_ARGUMENT, "needs 4 ranks; this job has 3"},
+                        {"data=3", 4, 4, 1, TUTTI_ERR_ARGUMENT,
+                         "sequence: rows are shared out among ranks along tensor; give a mesh with tensor=2 or more"},
                         {"tensor=3", 1, 0, 0, TUTTI_ERR_ARGUMENT, "tensor=3: 1 width grain goes to 1 rank"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) run(CONF_THREADS, 3, run_bad, &bad[i]);
     struct bad allowed = {

@@ -488,6 +488,8 @@ TUTTI_API tutti_shards *tutti_shards_at(tutti_shards *shards, const char *file, 
       "parts of the heads, hidden columns and vocabulary that the result depends on instead of the ranks along "       \
       "tensor; 0: up to 4, a power of two that divides the heads and leaves each 32 columns; with fast, none more "    \
       "than ranks")                                                                                                    \
+    X(sequence, BOOL, "0", 0, 1,                                                                                       \
+      "ranks along tensor share out rows too, where layers work on each row alone: less memory, the same bits")        \
     X(accumulate, INT, "1", 1, 65536, "passes that a rank's part of the batch is cut into, to need less memory")       \
     X(recompute, BOOL, "0", 0, 1,                                                                                      \
       "keep what is between residual branches only, and compute their insides again for backward: less memory, more "  \
@@ -624,6 +626,7 @@ typedef struct tutti_train_layout {
     int micro;            /* with a pipe: micro-batches; else 0 */
     int accumulate;       /* passes */
     bool recompute;       /* of a gpt */
+    bool sequence;        /* of a gpt, with tensor */
 } tutti_train_layout;
 
 enum { TUTTI_TRAIN_MESH_BYTES = 96, TUTTI_TRAIN_STAGES_BYTES = 2048 };

@@ -71,8 +71,8 @@ const struct cli_page cli_plan_page = {
         "Ranks have a core each, unless --cores says otherwise: then they take turns. With --hosts successive ranks "
         "are "
         "on one host; those of a host that send to others at the same time share its link.\n\n"
-        "Takes the flags of tutti train; --mesh, --zero, --pipeline, --micro, --accumulate, --recompute and --stages "
-        "are what is "
+        "Takes the flags of tutti train; --mesh, --zero, --pipeline, --micro, --accumulate, --sequence, --recompute "
+        "and --stages are what is "
         "planned, and refused.",
     .examples = plan_examples,
     .flags = plan_flags,
@@ -114,10 +114,11 @@ static int check_flags(const struct plan_values *values)
     if (!is_model(o->model)) return cli_refuse("plan", "unknown model '%s'; it can be gpt or mlp", o->model);
     if (values->ranks == 0) return cli_refuse("plan", "how many ranks? Give --ranks");
     if (o->mesh[0] != '\0' || o->zero != usual.zero || strcmp(o->pipeline, usual.pipeline) != 0 ||
-        o->micro != usual.micro || o->accumulate != usual.accumulate || o->stages[0] != '\0' || o->recompute)
-        return cli_refuse(
-            "plan", "--mesh, --zero, --pipeline, --micro, --accumulate, --recompute and --stages are what is planned; "
-                    "leave them out");
+        o->micro != usual.micro || o->accumulate != usual.accumulate || o->stages[0] != '\0' || o->recompute ||
+        o->sequence)
+        return cli_refuse("plan", "--mesh, --zero, --pipeline, --micro, --accumulate, --sequence, --recompute and "
+                                  "--stages are what is planned; "
+                                  "leave them out");
     if (o->server > 0 || o->staleness > 0)
         return cli_refuse("plan", "--server and --staleness: only layouts in which all ranks work are planned; leave "
                                   "them out");

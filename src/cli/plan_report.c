@@ -122,6 +122,7 @@ const char *plan_layout_text(const struct plan_row *row, char text[PLAN_LAYOUT_B
                                  row->layout.micro);
     if (row->layout.accumulate > 1)
         used += (size_t)snprintf(text + used, PLAN_LAYOUT_BYTES - used, " accumulate %d", row->layout.accumulate);
+    if (row->layout.sequence) used += (size_t)snprintf(text + used, PLAN_LAYOUT_BYTES - used, " sequence");
     if (row->layout.recompute) (void)snprintf(text + used, PLAN_LAYOUT_BYTES - used, " recompute");
     return text;
 }
@@ -230,9 +231,9 @@ static void json_layout(FILE *stream, const tutti_train_layout *layout)
 {
     (void)fprintf(stream,
                   "{\"data\": %d, \"shard\": %d, \"pipe\": %d, \"tensor\": %d, \"zero\": %d, \"micro\": %d, "
-                  "\"accumulate\": %d, \"recompute\": %s, \"pipeline\": ",
+                  "\"accumulate\": %d, \"sequence\": %s, \"recompute\": %s, \"pipeline\": ",
                   layout->data, layout->shard, layout->pipe, layout->tensor, layout->zero, layout->micro,
-                  layout->accumulate, layout->recompute ? "true" : "false");
+                  layout->accumulate, layout->sequence ? "true" : "false", layout->recompute ? "true" : "false");
     if (layout->pipeline == NULL)
         (void)fputs("null", stream);
     else

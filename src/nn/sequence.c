@@ -21,6 +21,14 @@ size_t tti_rank_rows_most(const tutti_model *model, int64_t samples, int items)
     return (size_t)(most < rows ? most : rows);
 }
 
+size_t tti_boundary_floats(const tutti_model *model, int layer, int64_t samples, int items)
+{
+    const tutti_layer *last = model->layers[layer];
+    const size_t rows = last->sliced_out ? tti_rank_rows_most(model, samples, items)
+                                         : (size_t)(samples * model->shape.rows);
+    return rows * (size_t)last->outputs;
+}
+
 /* ---- Which layers ---------------------------------------------------------------------------------------------- */
 
 /* True if another layer uses the layer's tensors, or it another's. */

@@ -27,6 +27,9 @@ struct tti_span tti_rank_rows(const tutti_model *model, int rank, int64_t rows);
 /* The most that this rank may have, of so many samples in up to so many items. */
 size_t tti_rank_rows_most(const tutti_model *model, int64_t samples, int items);
 
+/* What passes between a layer and the next one, where these are in different passes, of such a batch. */
+size_t tti_boundary_floats(const tutti_model *model, int layer, int64_t samples, int items);
+
 /* True if rows must be gathered before the layer's forward. */
 static inline bool tti_layer_gathers_in(const tutti_model *model, const tutti_layer *layer)
 {

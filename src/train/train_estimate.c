@@ -55,6 +55,14 @@ static tutti_pipeline_times layer_times(const struct tutti_trainer *t, const tut
     return times;
 }
 
+/* Between a layer and the next one, which is another stage's. */
+static size_t boundary_bytes(const tutti_model *model, int layer, double rows)
+{
+    const tutti_layer *last = model->layers[layer];
+    const double here = last->sliced_out ? rows / model->width.ranks : rows;
+    return (size_t)(here * (double)last->outputs) * sizeof(float);
+}
+
 /* The times of a stage for one micro-batch of so many samples, meetings and messages to the next and last stage included. Without
  * a pipe the stage is 0, and all of the model. */
 static tutti_pipeline_times times_of(const struct tutti_trainer *t, const tutti_train_costs *costs, int stage,
@@ -66,19 +74,23 @@ static tutti_pipeline_times times_of(const struct tutti_trainer *t, const tutti_
     const double rows = samples * (double)tutti_model_rows(model), before = traffic->seconds;
     traffic->trainer = t;
     traffic->pipe = p == NULL ? 0 : tutti_pipeline_rank(p->table, stage, NULL);
-    tutti_pipeline_times times = layer_times(t, costs, layers, samples,
-                                             p != NULL && tti_trainer_pipeline_splits(p, traffic->pipe));
+    const bool split = p != NULL && tti_trainer_pipeline_splits(p, traffic->pipe);
+    tutti_pipeline_times times = layer_times(t, costs, layers, samples, split);
     tti_traffic_forward(traffic, layers, rows);
     if (layers.hi < model->layer_count)
         tti_traffic_send(traffic, tutti_pipeline_rank(p->table, stage + 1, NULL),
-                         (size_t)(rows * (double)model->layers[layers.hi - 1]->outputs) * sizeof(float));
+                         boundary_bytes(model, layers.hi - 1, rows));
     const double between = traffic->seconds;
     tti_traffic_backward(traffic, layers, rows);
     if (layers.lo > 0)
         tti_traffic_send(traffic, tutti_pipeline_rank(p->table, stage - 1, NULL),
-                         (size_t)(rows * (double)model->layers[layers.lo]->inputs) * sizeof(float));
+                         boundary_bytes(model, layers.lo - 1, rows));
+    if (t->options.recompute) tti_traffic_again(traffic, layers, rows);
+    const double behind = traffic->seconds;
+    if (t->options.recompute && split) tti_traffic_again(traffic, layers, rows);
     times.forward += between - before;
-    times.input += traffic->seconds - between;
+    times.input += behind - between;
+    times.weights += traffic->seconds - behind;
     return times;
 }
 

@@ -11,14 +11,17 @@ struct list {
     tutti_train_layout *layouts;
     size_t room, count;
     int64_t grains;  /* of the batch */
-    bool recomputes; /* the model has branches that can be computed again */
+    bool recomputes; /* the model has branches that can be computed again, and rows that can be shared out */
 };
 
 static void add(struct list *list, const tutti_train_layout *layout)
 {
-    for (int again = 0; again <= (list->recomputes ? 1 : 0); again++) {
-        if (list->count < list->room) list->layouts[list->count] = *layout;
-        if (list->count < list->room) list->layouts[list->count].recompute = again != 0;
+    const int again = list->recomputes ? 2 : 1, sequence = list->recomputes && layout->tensor > 1 ? 2 : 1;
+    for (int i = 0; i < again * sequence; i++) {
+        tutti_train_layout *next = list->count < list->room ? &list->layouts[list->count] : NULL;
+        if (next != NULL) *next = *layout;
+        if (next != NULL) next->recompute = i % again == 1;
+        if (next != NULL) next->sequence = i / again == 1;
         list->count++;
     }
 }
@@ -125,6 +128,7 @@ void tutti_train_layout_set(const tutti_train_layout *layout, char mesh[TUTTI_TR
     options->micro = layout->micro;
     options->accumulate = layout->accumulate;
     options->recompute = layout->recompute;
+    options->sequence = layout->sequence;
     if (layout->pipeline != NULL) options->pipeline = layout->pipeline;
     options->width_grains = width_grains(options, layout->tensor);
 }

@@ -86,7 +86,7 @@ size_t tutti_train_measure(const tutti_train_options *options, int tensor, tutti
         return 0;
     }
     tutti_train_options alone = *options;
-    tutti_train_layout_set(&(tutti_train_layout){1, 1, 1, tensor, 0, NULL, 0, 1, false}, mesh, &alone);
+    tutti_train_layout_set(&(tutti_train_layout){1, 1, 1, tensor, 0, NULL, 0, 1, false, false}, mesh, &alone);
     tutti_status status = tutti_blas_load(error);
     if (status == TUTTI_OK) status = tti_trainer_plan(&alone, tensor, 0, NULL, &t, error);
     if (status == TUTTI_OK) status = measure(t, units, room, update, add, error);

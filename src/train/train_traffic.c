@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/train_traffic.h"
 
+#include "nn/pass.h"
 #include "train/ddp.h"
 #include "train/ledger.h"
 
@@ -172,26 +173,57 @@ void tti_traffic_batch(struct tti_train_traffic *traffic)
 
 /* ---- Ranks that share the width -------------------------------------------------------------------------------- */
 
+static void add_rows(struct tti_train_traffic *traffic, tutti_train_op op, double rows, int64_t width)
+{
+    add(traffic, op, width_group(traffic), rows * (double)width * sizeof(float));
+}
+
 void tti_traffic_forward(struct tti_train_traffic *traffic, struct tti_layers layers, double rows)
 {
     const tutti_model *model = traffic->trainer->model;
-    const struct group ranks = width_group(traffic);
     for (int i = layers.lo; i < layers.hi; i++) {
         const tutti_layer *layer = model->layers[i];
+        if (tti_layer_gathers_in(model, layer)) add_rows(traffic, TUTTI_TRAIN_ALL_GATHER, rows, layer->inputs);
         if (!layer->meets) continue;
         if (layer->gathers > 0)
-            add(traffic, TUTTI_TRAIN_ALL_GATHER, ranks, rows * (double)(layer->gathers * ranks.count) * sizeof(float));
+            add_rows(traffic, TUTTI_TRAIN_ALL_GATHER, rows, layer->gathers * width_group(traffic).count);
         else
-            add(traffic, TUTTI_TRAIN_ALL_REDUCE, ranks, rows * (double)layer->outputs * sizeof(float));
+            add_rows(traffic, layer->sliced_out ? TUTTI_TRAIN_REDUCE_SCATTER : TUTTI_TRAIN_ALL_REDUCE, rows,
+                     layer->outputs);
     }
+}
+
+void tti_traffic_again(struct tti_train_traffic *traffic, struct tti_layers layers, double rows)
+{
+    const tutti_model *model = traffic->trainer->model;
+    for (int i = layers.lo; i < layers.hi; i++) {
+        const int last = model->layers[i]->add_to;
+        if (last < 0) continue;
+        tti_traffic_forward(traffic, (struct tti_layers){i, tti_pass_remade_end(model, i, last)}, rows);
+        i = last;
+    }
+}
+
+/* The sums of slices that are still to be gathered when backward comes to the stage's end. */
+static double unsent_sums(const tutti_model *model, struct tti_layers layers)
+{
+    double elements = 0;
+    for (int i = layers.lo; i < layers.hi && !tti_layer_scatters_out(model->layers[i]); i++)
+        for (int n = 0; model->layers[i]->sliced && n < model->layers[i]->tensor_count; n++)
+            elements += (double)model->tensors[model->layers[i]->tensors[n]].count;
+    return elements;
 }
 
 void tti_traffic_backward(struct tti_train_traffic *traffic, struct tti_layers layers, double rows)
 {
     const tutti_model *model = traffic->trainer->model;
+    const struct group ranks = width_group(traffic);
     for (int i = layers.lo; i < layers.hi; i++) {
         const tutti_layer *layer = model->layers[i];
+        const bool scatters = tti_layer_gathers_in(model, layer);
+        if (tti_layer_scatters_out(layer)) add_rows(traffic, TUTTI_TRAIN_ALL_GATHER, rows, layer->outputs);
         if (layer->meets_back && layer->index > 0)
-            add(traffic, TUTTI_TRAIN_ALL_REDUCE, width_group(traffic), rows * (double)layer->inputs * sizeof(float));
+            add_rows(traffic, scatters ? TUTTI_TRAIN_REDUCE_SCATTER : TUTTI_TRAIN_ALL_REDUCE, rows, layer->inputs);
     }
+    add(traffic, TUTTI_TRAIN_ALL_GATHER, ranks, unsent_sums(model, layers) * ranks.count * sizeof(float));
 }

@@ -19,6 +19,8 @@ struct tti_train_traffic {
 void tti_traffic_batch(struct tti_train_traffic *traffic);
 /* Of one micro-batch of `rows` rows in these layers: meetings of ranks that share the width. */
 void tti_traffic_forward(struct tti_train_traffic *traffic, struct tti_layers layers, double rows);
+/* What backward makes again with recompute. */
+void tti_traffic_again(struct tti_train_traffic *traffic, struct tti_layers layers, double rows);
 void tti_traffic_backward(struct tti_train_traffic *traffic, struct tti_layers layers, double rows);
 /* One message, to another coordinate along the pipe. */
 void tti_traffic_send(struct tti_train_traffic *traffic, int to, size_t bytes);

@@ -416,6 +416,11 @@ static tutti_status read_mesh(struct tutti_trainer *t, tutti_error *error)
     if (t->mesh.sizes[TTI_MESH_SHARD] > 1 && t->options.zero == 0)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
                              "mesh %.64s: zero says what shard shares out: give zero 1, 2 or 3", t->options.mesh);
+    if (t->options.sequence && t->mesh.sizes[TTI_MESH_TENSOR] == 1)
+        return tti_error_set(
+            error, TUTTI_ERR_ARGUMENT, 0,
+            "sequence: rows are shared out among ranks along tensor; give a mesh with tensor=2 or more, "
+            "or leave it out");
     return TUTTI_OK;
 }
 

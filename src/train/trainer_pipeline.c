@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/status.h"
+#include "nn/sequence.h"
 #include "train/ddp.h"
 #include "train/pipeline_run.h"
 #include "train/trainer.h"
@@ -352,9 +353,10 @@ static tutti_status make_pass(struct tutti_trainer *t, int chunk, tutti_error *e
 tutti_status tti_trainer_pipeline_make(struct tutti_trainer *t, tutti_error *error)
 {
     struct tti_trainer_pipeline *p = t->pipeline;
-    size_t rows = (size_t)((t->room > 0 ? t->room : 1) * tutti_model_rows(t->model));
     for (int stage = 0; stage + 1 < p->about.stages; stage++)
-        p->bytes[stage] = rows * (size_t)t->model->layers[p->ranges[stage].hi - 1]->outputs * sizeof(float);
+        p->bytes[stage] = tti_boundary_floats(t->model, p->ranges[stage].hi - 1, t->room > 0 ? t->room : 1,
+                                              (int)t->piece) *
+                          sizeof(float);
     tutti_pipeline_settings settings = {.struct_size = sizeof settings,
                                         .forward = forward,
                                         .backward = backward,

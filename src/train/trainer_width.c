@@ -36,6 +36,7 @@ tutti_status tti_trainer_cut(const struct tutti_trainer *t, tutti_model *model, 
     if (grains == 1 && !tti_trainer_shares_width(t)) return TUTTI_OK;
     const struct tti_width who = {.ranks = t->mesh.sizes[TTI_MESH_TENSOR],
                                   .rank = t->mesh.at[TTI_MESH_TENSOR],
+                                  .sequence = t->options.sequence,
                                   .comm = t->mesh.sizes[TTI_MESH_TENSOR] > 1 ? t->mesh.along[TTI_MESH_TENSOR] : NULL};
     tutti_status status = tti_model_place(model, grains, &who);
     if (status != TUTTI_OK) *error = *tutti_model_error(model);

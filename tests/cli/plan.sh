@@ -9,7 +9,7 @@ small="gpt --vocabulary 64 --layers 2 --heads 2 --width 16 --context 8 --batch 8
 # shellcheck disable=SC2086 # words
 tool plan $small --ranks 2 --json plan.json --picture best.svg
 check "two ranks: status" 0 "$STATUS"
-matches "two ranks: the head" '^gpt of [0-9]+ parameters on 2 ranks \([0-9]+ cores here, ranks have one each\): 6[0-9] layouts' "$OUT"
+matches "two ranks: the head" '^gpt of [0-9]+ parameters on 2 ranks \([0-9]+ cores here, ranks have one each\): 7[0-9] layouts' "$OUT"
 matches "two ranks: the first" '^  1  ' "$OUT"
 matches "two ranks: the command" '^tutti train gpt --ranks 2 --data DATA .*--layers 2 --heads 2 --width 16 --context 8 --vocabulary 64 ' "$OUT"
 python3 - plan.json best.svg <<'PY' || FAILED=$((FAILED + 1))

@@ -115,8 +115,8 @@ for file in model optimizer; do
 done
 TUTTI_TRANSPORT=tcp tool run -n 2 --no-prefix "$TUTTI" train gpt "${SMALL[@]}" --width-grains 2 --mesh tensor=2 --zero 1
 check 'tensor=2 over tcp' "$grains" "$(hash_of)"
-TUTTI_TRANSPORT=tcp tool run -n 4 --no-prefix "$TUTTI" train gpt "${SMALL[@]}" --width-grains 2 --mesh pipe=2,tensor=2 --pipeline zb-h1 --micro 4
-check 'pipe=2,tensor=2 over tcp' "$grains" "$(hash_of)"
+TUTTI_TRANSPORT=tcp tool run -n 4 --no-prefix "$TUTTI" train gpt "${SMALL[@]}" --width-grains 2 --mesh pipe=2,tensor=2 --sequence --pipeline zb-h1 --micro 4
+check 'pipe=2,tensor=2 with sequence over tcp' "$grains" "$(hash_of)"
 tool sample grains --tokens 20 --seed 3
 sampled=$OUT
 tool sample wide --tokens 20 --seed 3
