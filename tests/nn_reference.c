@@ -66,6 +66,27 @@ static void norm(struct state *s)
     }
 }
 
+/* Over all rows; in evaluation with the running mean and variance. */
+static void batch_norm(struct state *s)
+{
+    const tutti_batch_norm *config = s->layer->config;
+    const int64_t n = s->layer->outputs;
+    float *running_mean = NULL, *running_variance = NULL;
+    (void)tutti_model_state((tutti_model *)(uintptr_t)s->model, s->layer->states[0], &running_mean);
+    (void)tutti_model_state((tutti_model *)(uintptr_t)s->model, s->layer->states[1], &running_variance);
+    for (int64_t i = 0; i < n; i++) {
+        double mean = 0, variance = 0;
+        for (int64_t r = 0; r < s->rows; r++) mean += s->in[r * n + i] / (double)s->rows;
+        for (int64_t r = 0; r < s->rows; r++)
+            variance += (s->in[r * n + i] - mean) * (s->in[r * n + i] - mean) / (double)s->rows;
+        if (s->batch->evaluate) mean = (double)running_mean[i];
+        if (s->batch->evaluate) variance = (double)running_variance[i];
+        for (int64_t r = 0; r < s->rows; r++)
+            s->out[r * n + i] = (s->in[r * n + i] - mean) / sqrt(variance + config->epsilon) * s->tensors[0][i] +
+                                s->tensors[1][i];
+    }
+}
+
 static void embedding(struct state *s)
 {
     const int64_t n = s->layer->outputs;
@@ -186,6 +207,7 @@ static const struct {
     {"relu", elementwise},
     {"layer_norm", norm},
     {"rms_norm", norm},
+    {"batch_norm", batch_norm},
     {"embedding", embedding},
     {"attention", attention},
     {"mse", mse},

@@ -205,6 +205,29 @@ static void make_rms_norm(tutti_model *model)
     tutti_add_rms_norm(model, "norm");
 }
 
+/* A bias before it has no gradient at all. */
+static void make_batch_norm(tutti_model *model)
+{
+    tutti_add_linear(model, "front", &(tutti_linear){.outputs = WIDTH, .no_bias = true});
+    tutti_add_batch_norm(model, "norm", NULL);
+}
+
+static void make_batch_norm_residual(tutti_model *model)
+{
+    front(model, WIDTH);
+    tutti_residual_begin(model);
+    tutti_add_batch_norm(model, "before", &(tutti_batch_norm){.epsilon = 0.01, .momentum = 1});
+    tutti_add_linear(model, "inside", &(tutti_linear){.outputs = WIDTH, .activation = TUTTI_GELU});
+    tutti_add_batch_norm(model, "behind", &(tutti_batch_norm){.epsilon = 0.1});
+    tutti_residual_end(model);
+}
+
+static void make_batch_norm_first(tutti_model *model)
+{
+    tutti_add_batch_norm(model, "norm", NULL);
+    front(model, WIDTH);
+}
+
 static void make_elements(tutti_model *model)
 {
     front(model, WIDTH);
@@ -283,6 +306,9 @@ static const struct {
     {"linear and relu", 1, 1, make_relu_linear},
     {"layer norm", 1, 1, make_layer_norm},
     {"rms norm", 1, 1, make_rms_norm},
+    {"batch norm", 1, 1, make_batch_norm},
+    {"batch norm of sequences, in a residual", 3, 1, make_batch_norm_residual},
+    {"batch norm of the inputs", 4, 1, make_batch_norm_first},
     {"gelu, relu", 1, 1, make_elements},
     {"a user's own", 1, 1, make_user},
     {"residual", 2, 1, make_residual},

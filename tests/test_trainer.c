@@ -27,7 +27,8 @@ struct run {
     int until;          /* rank 0 kills its process after this step; 0: never */
     const char *shrink; /* this file loses its end after the first step */
     bool save_each;
-    uint64_t hash;
+    bool diverges; /* the last step is to */
+    uint64_t hash, hash_before;
     double losses[STEPS], last, validation, entropy;
     char text[480];
     tutti_status status;
@@ -64,7 +65,11 @@ static bool take_steps(tutti_comm *comm, tutti_trainer *trainer)
     tutti_trainer_describe(trainer, &about);
     for (int i = (int)about.step; i < steps; i++) {
         tutti_train_step step;
+        const uint64_t before = run->diverges ? tutti_trainer_hash(trainer) : 0;
         tutti_status status = tutti_trainer_step(trainer, &step);
+        const uint64_t behind = run->diverges ? tutti_trainer_hash(trainer) : 0;
+        if (tutti_rank(comm) == 0) run->hash_before = before;
+        if (tutti_rank(comm) == 0 && status != TUTTI_OK) run->hash = behind;
         if (tutti_rank(comm) == 0) {
             run->status = status;
             if (status != TUTTI_OK) snprintf(run->text, sizeof run->text, "%s", tutti_trainer_error(trainer)->text);
@@ -101,8 +106,9 @@ static void train(tutti_comm *comm, void *context)
     if (take_steps(comm, trainer)) {
         CHECK_THAT(tutti_trainer_validate(trainer, &validation) == TUTTI_OK, "validate: %s",
                    tutti_trainer_error(trainer)->text);
+        const uint64_t hash = tutti_trainer_hash(trainer);
         if (tutti_rank(comm) == 0) {
-            run->hash = tutti_trainer_hash(trainer);
+            run->hash = hash;
             run->validation = validation;
             tutti_trainer_describe(trainer, &run->about);
             run->entropy = run->about.entropy;
@@ -355,11 +361,11 @@ static void test_overfit(void)
                run->text);
 }
 
-static void test_table(void)
+/* Points of a square; those inside a circle are one class. */
+static tutti_train_options of_points(char path[128])
 {
     tutti_train_options options = small();
-    char path[128];
-    snprintf(path, sizeof path, "%s/points.csv", folder);
+    snprintf(path, 128, "%s/points.csv", folder);
     FILE *file = fopen(path, "w");
     fputs("x,y,inside\n", file);
     for (int i = 0; i < 400; i++) {
@@ -369,12 +375,19 @@ static void test_table(void)
     fclose(file);
     options.model = "mlp";
     options.data = path;
+    options.dropout = 0;
+    return options;
+}
+
+static void test_table(void)
+{
+    char path[128];
+    tutti_train_options options = of_points(path);
     options.layers = 2;
     options.width = 16;
     options.batch = 32;
     options.steps = 300;
     options.val_samples = 40;
-    options.dropout = 0;
     start(CONF_THREADS, 2, &options);
     CHECK_THAT(run->status == TUTTI_OK && run->validation < 0.25, "mlp: held-out loss %g %s", run->validation,
                run->text);
@@ -384,6 +397,118 @@ static void test_table(void)
     start(CONF_THREADS, 2, &options);
     CHECK_THAT(run->status == TUTTI_OK && run->validation < 0.1, "mse: held-out loss %g %s", run->validation,
                run->text);
+}
+
+/* ---- Batch norm over all ranks ----------------------------------------------------------------------------------- */
+
+/* One rank's bits, losses and running statistics on every mesh. */
+static void test_norm_layouts(const struct run *first, const tutti_train_options *given)
+{
+    static const struct {
+        int size;
+        const char *mesh;
+        int zero, micro, threads;
+    } cases[] = {{2, "", 0, 0, 2},         {3, "", 0, 0, 1},       {5, "", 3, 0, 1},
+                 {7, "", 2, 0, 1},         {8, "", 1, 0, 1},       {4, "shard=2", 2, 0, 1},
+                 {4, "tensor=2", 0, 0, 1}, {4, "pipe=2", 0, 1, 1}, {8, "data=2,pipe=2,tensor=2", 3, 1, 1}};
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        tutti_train_options options = *given;
+        options.mesh = cases[c].mesh;
+        options.zero = cases[c].zero;
+        options.micro = cases[c].micro;
+        options.threads = cases[c].threads;
+        same(first, c % 2 == 0 || SANITIZED ? CONF_THREADS : CONF_PROCESSES, cases[c].size, &options);
+    }
+}
+
+/* Saved after two steps on two ranks, and gone on with on three, and on a mesh. */
+static void test_norm_resume(const struct run *first, const tutti_train_options *given)
+{
+    char save[128];
+    snprintf(save, sizeof save, "%s/norms", folder);
+    tutti_train_options options = *given;
+    options.save = save;
+    options.mesh = "tensor=2";
+    run->until = 2;
+    run->save_each = true;
+    start(CONF_THREADS, 2, &options);
+    run->until = 0;
+    options.resume = 1;
+    options.mesh = "";
+    options.zero = 3;
+    start(CONF_PROCESSES, 3, &options);
+    CHECK_THAT(run->status == TUTTI_OK && run->about.step == STEPS && run->hash == first->hash &&
+                   run->validation == first->validation,
+               "batch norm, resumed: other weights or means %s", run->text);
+    run->save_each = false;
+    options.batch_norm = 0;
+    start(CONF_THREADS, 1, &options);
+    CHECK_THAT(run->status == TUTTI_ERR_ARGUMENT && strstr(run->text, "batch_norm is 1 there, 0 here") != NULL, "%s",
+               run->text);
+}
+
+static void test_norm_refusals(const tutti_train_options *given)
+{
+    tutti_train_options options = *given;
+    options.accumulate = 3;
+    refused(2, &options, "batch_norm: it is over the whole batch, so a rank makes one pass over its part, not 3");
+    options.accumulate = 1;
+    options.mesh = "pipe=2";
+    refused(2, &options, "batch_norm: it is over the whole batch, and pipe=2 works on 8 micro-batches");
+    options.mesh = "";
+    options.recompute = 1;
+    refused(1, &options, "recompute: an mlp has no residual branches");
+    options.recompute = 0;
+    options.layers = 0;
+    refused(1, &options, "batch_norm: it stands behind hidden layers");
+    options.layers = 2;
+    options.grains = options.batch = 1;
+    refused(1, &options, "batch_norm: a batch of 1 sample has no variance");
+    options = small();
+    options.batch_norm = 1;
+    refused(1, &options, "batch_norm: it is for the mlp; a gpt has layer norms");
+}
+
+/* A step that diverges leaves the running means as they were: hash and validation are those of the steps before. */
+static void test_norm_diverged(const tutti_train_options *given)
+{
+    tutti_train_options options = *given;
+    options.steps = 1;
+    start(CONF_THREADS, 2, &options);
+    const uint64_t before = run->hash;
+    run->diverges = true;
+    options.steps = 2;
+    options.lr = 1e38;
+    start(CONF_THREADS, 2, &options);
+    run->diverges = false;
+    CHECK_THAT(before != 0 && run->status == TUTTI_ERR_DIVERGED, "%s", run->text);
+    CHECK_THAT(run->hash == run->hash_before, "a step that was not taken has changed the model");
+}
+
+static void test_batch_norm(void)
+{
+    char path[128];
+    tutti_train_options options = of_points(path);
+    options.batch_norm = 1;
+    options.width_grains = 4;
+    start(CONF_THREADS, 1, &options);
+    struct run first = *run;
+    CHECK_THAT(run->status == TUTTI_OK && first.losses[STEPS - 1] < first.losses[0], "batch norm: %s", run->text);
+    test_norm_layouts(&first, &options);
+    test_norm_resume(&first, &options);
+    test_norm_refusals(&options);
+    test_norm_diverged(&options);
+    tutti_train_options fast = options;
+    fast.fast = 1;
+    for (int size = 1; size <= 3; size++) {
+        start(CONF_THREADS, size, &fast);
+        for (int i = 0; i < STEPS; i++)
+            CHECK_THAT(run->status == TUTTI_OK && fabs(run->losses[i] - first.losses[i]) < 1e-3, "fast, %d ranks: %g",
+                       size, run->losses[i]);
+    }
+    fast.batch = 2;
+    start(CONF_THREADS, 3, &fast);
+    CHECK_THAT(run->status == TUTTI_OK, "batch norm on a rank without samples: %s", run->text);
 }
 
 /* ---- Out of memory --------------------------------------------------------------------------------------------- */
@@ -499,6 +624,7 @@ int main(void)
     test_markov();
     test_overfit();
     test_table();
+    test_batch_norm();
     struct conf_world differing = {.ranks = CONF_THREADS, .size = 2, .direct = 1, .attach = 1, .body = differ};
     conf_world_run(&differing);
     struct conf_world starved = {.ranks = CONF_THREADS, .size = 1, .direct = 1, .attach = 1, .body = starve};

@@ -96,6 +96,11 @@ typedef struct tutti_call {
                 * the grain; those of others are made with grain 0 */
     int part, parts; /* backward_weights: do this one of so many parts of each gradient (tutti_part_range) */
     float *scratch;  /* layer->scratch floats of this thread; keeps nothing from call to call */
+
+    /* For layers that look at the whole batch (ops->collect): what is known of this call's rows, to be put down by collect,
+     * and what is known of all rows of all ranks, for whoever comes after it; the same of collect_back. */
+    double *collected;      /* (layer->collects) */
+    double *collected_back; /* (layer->collects_back) */
 } tutti_call;
 
 /* A kind of layer. Functions are pure arithmetic on what `call` names: they may run on any thread, on several at once
@@ -127,6 +132,17 @@ typedef struct tutti_layer_ops {
     /* After the outputs of all ranks were summed (cut INPUTS): adds what is not cut, such as a bias, and call->add. Only
      * called where layer->meets; else forward does it. NULL: the pass adds call->add. */
     void (*finish)(tutti_call *call);
+
+    /* For layers whose output for a row depends on all rows of the global batch, such as batch norm. In training, when all
+     * items have come to the layer, `collect` puts down what is known of each item's rows. The pass merges that in the
+     * canonical tree over all grains, those of other ranks too (tutti_pass_options.batch), and only then come forward and
+     * what follows it. An item without rows is all zeros. Backward alike: collect_back before backward_input, added up. */
+    void (*collect)(tutti_call *call);
+    void (*merge)(const tutti_layer *layer, double *into, const double *from); /* from, of rows behind those of into */
+    void (*collect_back)(tutti_call *call);                                    /* NULL: nothing */
+    /* Once for each forward in training, with what all rows have come to: changes the layer's states (tutti_model_state).
+     * May refuse the batch. NULL: there is nothing to do. */
+    tutti_status (*merged)(tutti_model *model, const tutti_layer *layer, const double *collected);
 } tutti_layer_ops;
 
 /* Rows between layers are whole, and each rank has all of them; or they are cut: each rank has the floats of its own width
@@ -144,7 +160,7 @@ enum {
 };
 
 /* For forward and backward: the values of the layer's n-th tensor, counted from 0 in the order in which setup declared
- * them; a shared one is 0. NULL: the layer has none of that number. The gradient goes to call->gradients[n], in
+ * them; a shared one is 0, and states follow the tensors. NULL: the layer has none of that number. The gradient goes to call->gradients[n], in
  * backward_weights, which adds to what is there where call->accumulate[n] says so. */
 TUTTI_API const float *tutti_layer_values(const tutti_call *call, int n);
 
@@ -157,7 +173,7 @@ TUTTI_API void tutti_call_outputs(const tutti_call *call, int grain, int64_t *fr
 /* The values of one grain of the layer's n-th tensor: as an array whose cut dimension is what the grain has. Of one that
  * is not cut: all. */
 TUTTI_API const float *tutti_grain_values(const tutti_call *call, int n, int grain);
-/* For place: the layer's n-th tensor is cut along `dimension`, in `sections` that are cut alike. */
+/* For place: the layer's n-th tensor (or state, which follow the tensors) is cut along `dimension`, in `sections` that are cut alike. */
 TUTTI_API tutti_status tutti_layer_cut(tutti_model *model, tutti_layer *layer, int n, int dimension, int sections);
 
 enum { TUTTI_READS_TOKENS = 1, TUTTI_READS_TARGETS = 2, TUTTI_READS_TARGET_VALUES = 4 };
@@ -188,10 +204,13 @@ struct tutti_layer {
     bool changes_gradient;               /* backward_input changes the output gradient */
     int tensor_count;
     int tensors[TUTTI_LAYER_TENSORS]; /* numbers of the model's tensors */
-    int shared_with;                  /* the layer whose tensors these are; -1: its own */
-    bool shared;                      /* a later layer has its tensors too */
-    int add_from;                     /* residual: that layer's input is added to this one's output; -1: none */
-    int add_to;                       /* that layer's end, where this one begins a residual; -1: none */
+    int state_count;
+    int states[TUTTI_LAYER_TENSORS]; /* numbers of the model's states */
+    int64_t collects, collects_back; /* doubles that the layer collects of an item's rows */
+    int shared_with;                 /* the layer whose tensors these are; -1: its own */
+    bool shared;                     /* a later layer has its tensors too */
+    int add_from;                    /* residual: that layer's input is added to this one's output; -1: none */
+    int add_to;                      /* that layer's end, where this one begins a residual; -1: none */
 };
 
 /* ---- Models: building ------------------------------------------------------------------------------------------ */
@@ -215,6 +234,9 @@ TUTTI_API tutti_status tutti_model_add(tutti_model *model, const char *name, con
 /* For setup: a tensor of this layer, called layer.suffix. */
 TUTTI_API tutti_status tutti_layer_tensor(tutti_model *model, tutti_layer *layer, const char *suffix, int dimensions,
                                           const int64_t *shape, tutti_init init, double init_scale);
+/* For setup: a state of this layer: numbers that are kept and saved like a tensor's, but not trained. */
+TUTTI_API tutti_status tutti_layer_state(tutti_model *model, tutti_layer *layer, const char *suffix, int dimensions,
+                                         const int64_t *shape, tutti_init init);
 /* For setup: this layer, which has no tensors of its own, uses a tensor of an earlier one. Its gradient is the sum of
  * both. */
 TUTTI_API tutti_status tutti_layer_share(tutti_model *model, tutti_layer *layer, const char *tensor_name);
@@ -237,6 +259,16 @@ TUTTI_API tutti_status tutti_add_embedding(tutti_model *model, const char *name,
                                            int64_t vocabulary, int64_t width, double init_scale);
 TUTTI_API tutti_status tutti_add_layer_norm(tutti_model *model, const char *name);
 TUTTI_API tutti_status tutti_add_rms_norm(tutti_model *model, const char *name);
+
+typedef struct tutti_batch_norm {
+    double epsilon;  /* added to the variance; 0: 1e-5 */
+    double momentum; /* of this batch in the running mean and variance; 0: 0.1 */
+} tutti_batch_norm;
+
+/* Each column over all rows of the global batch, those of other ranks too (tutti_pass_options.batch). Its states running_mean
+ * and running_var (without bias) change with each forward in training, and are what evaluation uses. A batch is one pass.
+ * `batch_norm` may be NULL. */
+TUTTI_API tutti_status tutti_add_batch_norm(tutti_model *model, const char *name, const tutti_batch_norm *batch_norm);
 TUTTI_API tutti_status tutti_add_gelu(tutti_model *model, const char *name);
 TUTTI_API tutti_status tutti_add_relu(tutti_model *model, const char *name);
 TUTTI_API tutti_status tutti_add_dropout(tutti_model *model, const char *name, double probability);
@@ -271,9 +303,11 @@ typedef struct tutti_mlp {
     tutti_activation activation; /* of the hidden layers */
     bool classify;               /* cross-entropy over outputs; otherwise MSE */
     const float *class_weights;  /* NULL, or one per output */
+    bool
+        batch_norm; /* behind each hidden layer, in place of its bias, and before the activation: tutti_add_batch_norm */
 } tutti_mlp;
 
-/* Tensors: layers.0.weight (inputs, outputs), layers.0.bias, ... */
+/* Tensors: layers.0.weight (inputs, outputs), layers.0.bias, ...; with batch_norm norms.0.weight, norms.0.bias, ... */
 TUTTI_API tutti_status tutti_mlp_create(const tutti_mlp *mlp, tutti_model **model);
 
 typedef struct tutti_gpt {
@@ -325,13 +359,19 @@ TUTTI_API int tutti_model_width_grains(const tutti_model *model);
 TUTTI_API void tutti_tensor_take(const tutti_model *model, int index, const float *whole, float *local);
 TUTTI_API void tutti_tensor_put(const tutti_model *model, int index, const float *local, float *whole);
 
+/* States: what layers keep that is not trained, such as running means. They are numbered like tensors; `values` (may be NULL)
+ * gets where this one lies, and NULL where there is no memory. Whoever saves the model's tensors saves these too. */
+TUTTI_API int tutti_model_states(const tutti_model *model);
+TUTTI_API const tutti_tensor *tutti_model_state(tutti_model *model, int index, float **values);
+
 /* Gives the model its memory: tutti_model_elements() floats each, aligned to 64 bytes, that outlive the model. NULL:
  * the model allocates (and frees). Gradients are made at the first need where they are NULL. */
 TUTTI_API tutti_status tutti_model_bind(tutti_model *model, float *parameters, float *gradients);
 TUTTI_API float *tutti_model_values(const tutti_model *model);
 TUTTI_API float *tutti_model_gradients(tutti_model *model); /* NULL: no memory, see tutti_model_error */
 
-/* Random values keyed by (seed, tensor name, index): the same for every layout and every machine. */
+/* Random values keyed by (seed, tensor name, index): the same for every layout and every machine. States get their first
+ * values, too. */
 TUTTI_API tutti_status tutti_model_init(tutti_model *model, uint64_t seed);
 
 /* ---- Passes ---------------------------------------------------------------------------------------------------- */
@@ -396,6 +436,11 @@ typedef struct tutti_pass_options {
     bool
         recompute; /* keep only what enters and leaves a residual branch, and make what is inside again in backward: the
                      * same bits, for less memory and more time. For models that have residuals */
+    tutti_comm
+        *batch; /* for layers that look at the whole batch: the ranks that share it, which then make the same passes,
+                        * also where they have no samples. NULL: there are no others */
+    int batch_grains; /* with `batch`: the grains of all ranks together, which have successive ones as tutti_ddp_grains
+                        * gives them; 0: fast mode */
 } tutti_pass_options;
 
 /* Errors of a pass are in its model (tutti_model_error). */

@@ -465,6 +465,7 @@ TUTTI_API tutti_shards *tutti_shards_at(tutti_shards *shards, const char *file, 
     X(vocabulary, INT, "0", 0, 16777216, "ids that the model knows; 0: as many as the data has")                       \
     X(dropout, REAL, "0", 0, 1, "probability")                                                                         \
     X(loss, TEXT, "cross_entropy", 0, 0, "of the mlp: cross_entropy (targets are classes) or mse")                     \
+    X(batch_norm, BOOL, "0", 0, 1, "of the mlp: batch norm behind each hidden layer, over the batch of all ranks")     \
     X(batch, INT, "16", 1, 16777216, "samples of a step, over all ranks")                                              \
     X(pipeline, TEXT, "1f1b", 0, 0,                                                                                    \
       "with pipe in the mesh, who does what when: gpipe, 1f1b, interleaved, zb-h1, zb-v or a file with a table")       \

@@ -66,5 +66,6 @@ tutti_status tutti_model_init(tutti_model *model, uint64_t seed)
         const size_t count = tti_piece_offset(model, tensor, last) + tti_piece_elements(model, tensor, last);
         tti_tensor_init(model, tensor, seed, 0, count, model->values + tensor->offset);
     }
+    if (model->state != NULL) tti_model_init_state(model);
     return TUTTI_OK;
 }

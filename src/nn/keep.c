@@ -42,6 +42,20 @@ static size_t lay_out(tutti_model *model, const struct tti_layers *ranges, int c
     return used;
 }
 
+static void keep_states(tutti_model *model, const struct tti_layers *ranges, int count)
+{
+    size_t used = 0;
+    for (int i = 0; i < model->state_count; i++) {
+        tutti_tensor *state = &model->states[i];
+        const size_t next = i + 1 < model->state_count ? state[1].offset : model->state_elements;
+        const size_t room = next - state->offset;
+        const bool kept = is_kept(ranges, count, state->layer);
+        state->offset = kept ? used : TTI_ELSEWHERE;
+        used += kept ? room : 0;
+    }
+    model->state_elements = used;
+}
+
 tutti_status tti_model_keep(tutti_model *model, const struct tti_layers *ranges, int count)
 {
     if (model->error.status != TUTTI_OK) return model->error.status;
@@ -52,6 +66,7 @@ tutti_status tti_model_keep(tutti_model *model, const struct tti_layers *ranges,
     model->rooms = rooms;
     model->elements = lay_out(model, ranges, count, false, 0);
     model->value_elements = lay_out(model, ranges, count, true, model->elements);
+    keep_states(model, ranges, count);
     return TUTTI_OK;
 }
 

@@ -73,6 +73,8 @@ void tutti_model_free(tutti_model *model)
     }
     if (model->owns_values) tti_free(model->values);
     if (model->owns_gradients) tti_free(model->gradients);
+    tti_free(model->state);
+    free(model->states);
     free(model->layers);
     free(model->tensors);
     tti_free(model->rooms);
@@ -123,6 +125,14 @@ static tutti_layer *append(tutti_model *model, const char *name, const void *con
     return layer;
 }
 
+/* What is collected going back is of the gradient that backward_input will see. */
+static bool collects_well(const tutti_layer *layer)
+{
+    const tutti_layer_ops *ops = layer->ops;
+    if (ops->collect == NULL) return ops->collect_back == NULL;
+    return ops->merge != NULL && layer->outputs > 0 && !(ops->cuts & TUTTI_CUT_ROWS) && !layer->changes_gradient;
+}
+
 tutti_status tutti_model_add(tutti_model *model, const char *name, const tutti_layer_ops *ops, const void *config,
                              size_t config_bytes)
 {
@@ -149,6 +159,11 @@ tutti_status tutti_model_add(tutti_model *model, const char *name, const tutti_l
     layer->whole_inputs = layer->inputs;
     tutti_status status = ops->setup(model, layer);
     layer->whole_outputs = layer->outputs;
+    if (status == TUTTI_OK && !collects_well(layer))
+        return tti_model_refuse(
+            model, layer, TUTTI_ERR_ARGUMENT,
+            "a layer that collects needs merge and outputs, works on all rows of an item, and leaves "
+            "the gradient of its output as it is");
     if (status == TUTTI_OK && layer->outputs == 0) model->has_loss = true;
     if (status != TUTTI_OK && model->error.status == TUTTI_OK)
         tti_model_refuse(model, layer, status, "its setup failed");
@@ -167,6 +182,27 @@ static bool tensor_place(tutti_tensor *tensor, int dimensions, const int64_t *sh
     return true;
 }
 
+static bool has_name(const tutti_model *model, const char *name)
+{
+    for (int i = 0; i < model->state_count; i++)
+        if (strcmp(model->states[i].name, name) == 0) return true;
+    return tutti_model_find(model, name) != NULL;
+}
+
+static tutti_status describe_tensor(tutti_model *model, const tutti_layer *layer, const char *suffix, int dimensions,
+                                    const int64_t *shape, tutti_tensor *tensor)
+{
+    int length = snprintf(tensor->name, sizeof tensor->name, "%s.%s", layer->name, suffix);
+    if (length >= TUTTI_NAME_BYTES || layer->tensor_count == TUTTI_LAYER_TENSORS || layer->shared_with >= 0 ||
+        layer->state_count == TUTTI_LAYER_TENSORS || dimensions < 1 || dimensions > TUTTI_DIMENSIONS_MAX ||
+        !tensor_place(tensor, dimensions, shape))
+        return tti_model_refuse(model, layer, TUTTI_ERR_ARGUMENT,
+                                "tensor '%s' has too long a name, a bad shape, or is one too many", suffix);
+    if (has_name(model, tensor->name))
+        return tti_model_refuse(model, layer, TUTTI_ERR_ARGUMENT, "a tensor '%s' is there already", tensor->name);
+    return TUTTI_OK;
+}
+
 tutti_status tutti_layer_tensor(tutti_model *model, tutti_layer *layer, const char *suffix, int dimensions,
                                 const int64_t *shape, tutti_init init, double init_scale)
 {
@@ -174,15 +210,21 @@ tutti_status tutti_layer_tensor(tutti_model *model, tutti_layer *layer, const ch
         return no_memory(model);
     tutti_tensor *tensor = &model->tensors[model->tensor_count];
     *tensor = (tutti_tensor){.type = TUTTI_F32, .init = init, .init_scale = init_scale, .layer = layer->index};
-    int length = snprintf(tensor->name, sizeof tensor->name, "%s.%s", layer->name, suffix);
-    if (length >= TUTTI_NAME_BYTES || layer->tensor_count == TUTTI_LAYER_TENSORS || layer->shared_with >= 0 ||
-        dimensions < 1 || dimensions > TUTTI_DIMENSIONS_MAX || !tensor_place(tensor, dimensions, shape))
-        return tti_model_refuse(model, layer, TUTTI_ERR_ARGUMENT,
-                                "tensor '%s' has too long a name, a bad shape, or is one too many", suffix);
-    if (tutti_model_find(model, tensor->name) != NULL)
-        return tti_model_refuse(model, layer, TUTTI_ERR_ARGUMENT, "a tensor '%s' is there already", tensor->name);
-    layer->tensors[layer->tensor_count++] = model->tensor_count++;
-    return TUTTI_OK;
+    tutti_status status = describe_tensor(model, layer, suffix, dimensions, shape, tensor);
+    if (status == TUTTI_OK) layer->tensors[layer->tensor_count++] = model->tensor_count++;
+    return status;
+}
+
+tutti_status tutti_layer_state(tutti_model *model, tutti_layer *layer, const char *suffix, int dimensions,
+                               const int64_t *shape, tutti_init init)
+{
+    if (!grow((void **)&model->states, model->state_count, &model->state_room, sizeof(tutti_tensor)))
+        return no_memory(model);
+    tutti_tensor *state = &model->states[model->state_count];
+    *state = (tutti_tensor){.type = TUTTI_F32, .init = init, .layer = layer->index};
+    tutti_status status = describe_tensor(model, layer, suffix, dimensions, shape, state);
+    if (status == TUTTI_OK) layer->states[layer->state_count++] = model->state_count++;
+    return status;
 }
 
 tutti_status tutti_layer_share(tutti_model *model, tutti_layer *layer, const char *tensor_name)
@@ -248,17 +290,24 @@ static void count_tensor(const tutti_model *model, tutti_tensor *tensor)
                                                width->first + width->here);
 }
 
-void tti_model_lay_out(tutti_model *model)
+static size_t lay_out_tensors(const tutti_model *model, tutti_tensor *tensors, int count)
 {
-    model->elements = 0;
-    for (int i = 0; i < model->tensor_count; i++) {
-        tutti_tensor *tensor = &model->tensors[i];
+    size_t used = 0;
+    for (int i = 0; i < count; i++) {
+        tutti_tensor *tensor = &tensors[i];
         const int last = tti_piece_count(model, tensor) - 1;
         count_tensor(model, tensor);
-        tensor->offset = model->elements;
-        model->elements += tti_piece_offset(model, tensor, last) + tti_piece_room(model, tensor, last);
+        tensor->offset = used;
+        used += tti_piece_offset(model, tensor, last) + tti_piece_room(model, tensor, last);
     }
+    return used;
+}
+
+void tti_model_lay_out(tutti_model *model)
+{
+    model->elements = lay_out_tensors(model, model->tensors, model->tensor_count);
     model->value_elements = model->elements;
+    model->state_elements = lay_out_tensors(model, model->states, model->state_count);
 }
 
 tutti_status tutti_model_seal(tutti_model *model)
@@ -285,7 +334,9 @@ size_t tti_layer_elements(const tutti_model *model, const tutti_layer *layer)
 
 const float *tutti_layer_values(const tutti_call *call, int n)
 {
-    return n < 0 || n >= call->layer->tensor_count ? NULL : call->values[n];
+    const tutti_tensor *part = tti_layer_part(call->model, call->layer, n);
+    if (part == NULL) return NULL;
+    return n < call->layer->tensor_count ? call->values[n] : call->model->state + part->offset;
 }
 
 int tutti_model_tensors(const tutti_model *model)

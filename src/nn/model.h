@@ -33,6 +33,10 @@ struct tutti_model {
     size_t
         value_elements; /* of the values: where some layers are elsewhere, tensors that theirs are here as copies too */
     size_t *rooms;      /* NULL: all layers are here. Else of each tensor what it takes, padding included */
+    tutti_tensor *states; /* not trained; they lie in an allocation of their own */
+    int state_count, state_room;
+    size_t state_elements;
+    float *state; /* NULL: not yet made (tti_model_make_state) */
     float *values, *gradients;
     bool owns_values, owns_gradients;
 };
@@ -43,6 +47,14 @@ size_t tti_layer_elements(const tutti_model *model, const tutti_layer *layer);
 
 /* Gives the tensors their places in the allocations. */
 void tti_model_lay_out(tutti_model *model);
+
+/* The n-th of what a layer has: its tensors, then its states; NULL: it has fewer. */
+tutti_tensor *tti_layer_part(const tutti_model *model, const tutti_layer *layer, int n);
+/* Memory for the states, and their first values, unless there is some. */
+tutti_status tti_model_make_state(tutti_model *model);
+void tti_model_init_state(tutti_model *model);
+/* True if a layer looks at the whole batch. */
+bool tti_model_collects(const tutti_model *model);
 
 /* As tutti_model_place, for rank `who->rank` of `who->ranks`. Without a comm a pass does not meet the others: what it computes is
  * of use to nobody, but takes as long. */

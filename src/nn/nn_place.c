@@ -210,7 +210,7 @@ static tutti_status cut_layers(tutti_model *model)
 
 tutti_status tutti_layer_cut(tutti_model *model, tutti_layer *layer, int n, int dimension, int sections)
 {
-    tutti_tensor *tensor = n < 0 || n >= layer->tensor_count ? NULL : &model->tensors[layer->tensors[n]];
+    tutti_tensor *tensor = tti_layer_part(model, layer, n);
     if (tensor == NULL || dimension < 0 || dimension >= tensor->dimensions || sections < 1 ||
         tensor->shape[dimension] % sections != 0)
         return tti_model_refuse(model, layer, TUTTI_ERR_ARGUMENT,

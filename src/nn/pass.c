@@ -178,6 +178,7 @@ static size_t lay_out_live(struct tutti_pass *pass, float *memory)
         const bool here = i + 1 < pass->layers.hi || i + 1 == model->layer_count;
         if (here && !tti_pass_out_is_remade(pass, i))
             place->out = tti_pass_take(memory, &used, tti_pass_room(pass, i) * (size_t)layer->outputs);
+        place->collected = (double *)(void *)tti_pass_take(memory, &used, 2 * (size_t)layer->collects);
         if (place->block < 0) place->saved = tti_pass_take(memory, &used, saved);
         if (has_own_slot(pass, i) && place->slot == TTI_SLOT_KEPT + i)
             pass->slots[place->slot] = tti_pass_take(memory, &used, pass->rows_most * (size_t)layer->outputs);
@@ -212,6 +213,7 @@ static size_t lay_out_shared(struct tutti_pass *pass, float *memory)
     pass->gathered = tti_pass_take(memory, &used,
                                    pass->rows_most * widest(pass, gathers_of) * (size_t)pass->model->width.ranks);
     used += tti_pass_lay_out_slices(pass, memory == NULL ? NULL : memory + used);
+    tti_pass_lay_out_collects(pass, memory, &used);
     if (pass->options.evaluate) return used;
     for (int i = 0; i < pass->slot_count; i++) pass->slots[i] = tti_pass_take(memory, &used, slot_floats(pass));
     for (int i = 0; i < tree_depth(pass->options.grains); i++)
@@ -285,6 +287,7 @@ static tutti_status lay_out(struct tutti_pass *pass)
         pass->places[i].has_sums = !pass->options.evaluate && pass->model->layers[i]->sliced &&
                                    pass->model->layers[i]->by_blocks;
     if (pass->options.recompute && tti_pass_find_blocks(pass) != TUTTI_OK) return pass->model->error.status;
+    if (tti_pass_find_cells(pass) != TUTTI_OK) return pass->model->error.status;
     plan_slots(pass);
     pass->live_floats = lay_out_live(pass, NULL);
     const size_t lives = pass->live_floats * (size_t)pass->options.slots;
@@ -360,6 +363,7 @@ tutti_status tutti_pass_create(tutti_model *model, const tutti_pass_options *opt
     if (pass == NULL) return tti_model_refuse(model, NULL, TUTTI_ERR_MEMORY, "no memory for a pass");
     tutti_status status = describe(pass, model, options);
     if (status == TUTTI_OK) status = allocate(pass);
+    if (status == TUTTI_OK) status = tti_model_make_state(model);
     if (status == TUTTI_OK) status = tti_pool_create(pass->options.threads, &pass->pool, &model->error);
     if (status == TUTTI_OK) status = tti_blas_reserve(&model->error);
     if (status == TUTTI_OK)
@@ -379,6 +383,7 @@ void tutti_pass_free(tutti_pass *pass)
         tti_free(pass->memory);
     for (int i = 0; pass->lives != NULL && i < pass->options.slots; i++) tti_free(pass->lives[i].items);
     tti_free(pass->lives);
+    tti_free(pass->collects.counts);
     tti_free(pass->slots);
     tti_free(pass->places);
     tti_free(pass);

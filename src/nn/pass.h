@@ -34,10 +34,11 @@ struct tti_item {
 /* Where a layer's rows lie. */
 struct tti_layer_place {
     float *out, *saved;
-    int slot;      /* of its output gradient */
-    int held_slot; /* of that of a residual, which stays when the layer works on a copy of it; -1: no copy */
-    int add_slot;  /* of what is added to its input gradient; -1: nothing */
-    float *stays;  /* where its output gradient is kept for the weights part, if not in its slot; NULL */
+    double *collected; /* of the whole batch, from forward to the end of backward */
+    int slot;          /* of its output gradient */
+    int held_slot;     /* of that of a residual, which stays when the layer works on a copy of it; -1: no copy */
+    int add_slot;      /* of what is added to its input gradient; -1: nothing */
+    float *stays;      /* where its output gradient is kept for the weights part, if not in its slot; NULL */
 
     /* Where rows are shared out. */
     float *gradient; /* what is gathered of its output gradient */
@@ -69,6 +70,16 @@ struct tti_live {
     bool ready;
 };
 
+/* For layers that look at the whole batch. */
+struct tti_pass_collects {
+    tutti_comm *comm; /* of the ranks that share it; NULL: there is one */
+    size_t cells;     /* grains of all ranks; in fast mode there is one per rank */
+    size_t *counts;   /* [ranks]: doubles of each */
+    double *items;    /* [item_room]: what is collected of each item, */
+    double *all;      /* [cells] of each cell, */
+    double *back;     /* and of all going back */
+};
+
 struct tutti_pass {
     tutti_model *model;
     tutti_pass_options options;
@@ -94,7 +105,9 @@ struct tutti_pass {
     float *entered;    /* what was gathered of a boundary */
     float *block_tree; /* of sums over blocks of rows, for each thread */
     size_t block_tree_each;
-    int unsummed_end;          /* backward: layers behind the last gathering up to this one have sums of slices only */
+    int unsummed_end; /* backward: layers behind the last gathering up to this one have sums of slices only */
+    struct tti_pass_collects collects;
+    bool remaking;             /* forward runs once more for backward: what was collected is known */
     tutti_batch batch;         /* of the last forward */
     bool ready;                /* a forward has been done, backward may come */
     tutti_value_source source; /* need NULL: the model's values */
@@ -139,6 +152,13 @@ int tti_pass_remade_end(const tutti_model *model, int first, int last);
 /* Where backward comes to this layer: makes its block again if that ends with it. */
 tutti_status tti_pass_remake(struct tutti_pass *pass, int layer);
 
+/* Looking at the whole batch (pass_collect.c). Whether the ranks that share it can be served; memory; what is done before forward
+ * and before backward of a layer. */
+tutti_status tti_pass_find_cells(struct tutti_pass *pass);
+void tti_pass_lay_out_collects(struct tutti_pass *pass, float *memory, size_t *used);
+tutti_status tti_pass_collect(struct tutti_pass *pass, const tutti_layer *layer);
+tutti_status tti_pass_collect_back(struct tutti_pass *pass, const tutti_layer *layer);
+
 /* Takes `count` floats from the memory, or, while it does not exist, only counts. */
 float *tti_pass_take(float *memory, size_t *used, size_t count);
 /* Forward of layers from..to - 1, with their values and meetings. */
@@ -150,6 +170,8 @@ static inline size_t tti_pass_rows(const struct tutti_pass *pass)
     return (size_t)(pass->batch.samples * pass->model->shape.rows);
 }
 
+/* After a meeting that began then: counts its time; a failure becomes the model's error. */
+tutti_status tti_pass_met(struct tutti_pass *pass, const tutti_comm *comm, int64_t began_ns, tutti_status status);
 /* Where ranks that share the width meet, when all items have gone through a layer: what each has in `rows` is summed, or
  * gathered. On the thread that runs the pass. A failure is in the model's error. */
 tutti_status tti_pass_sum(struct tutti_pass *pass, const tutti_layer *layer, float *rows, int64_t width);

@@ -215,6 +215,7 @@ static tutti_status run_layer(struct tti_backward *backward, const tutti_layer *
     if (parts & TUTTI_BACKWARD_INPUT) {
         status = gather_back(backward, layer, parts);
         backward->layer = layer;
+        if (status == TUTTI_OK) status = tti_pass_collect_back(pass, layer);
         if (status == TUTTI_OK) tti_pool_run(pass->pool, input_body, backward);
         if (status == TUTTI_OK) status = meet(pass, layer);
         if (status == TUTTI_OK) tti_weights_of_slices(backward, layer);

@@ -135,6 +135,8 @@ static tutti_call whole_call(const struct tutti_pass *pass, const tutti_layer *l
                        .training = !batch->evaluate,
                        .out = rows_of(tti_layer_scatters_out(layer) ? pass->aside : place->out, row, layer->outputs),
                        .saved = rows_of(place->saved, row, layer->saved),
+                       .collected = place->collected,
+                       .collected_back = pass->collects.back,
                        .gathered = rows_of(pass->gathered, row, layer->gathers),
                        .gathered_stride = (int64_t)tti_pass_rows(pass) * layer->gathers,
                        .parts = 1,
@@ -256,12 +258,13 @@ static void forward_body(void *context, int thread, int threads)
 static bool is_apart(const struct tutti_pass *pass, int layer)
 {
     const tutti_layer *before = pass->model->layers[layer - 1];
-    return before->meets || tti_layer_scatters_out(before) ||
+    return before->meets || tti_layer_scatters_out(before) || pass->model->layers[layer]->ops->collect != NULL ||
            tti_layer_gathers_in(pass->model, pass->model->layers[layer]);
 }
 
 /* Of the layers up to `end`, those that run at once: all where all values are there; else each layer with tensors, and
- * those after it that have none. A meeting ends them, and so does a block, since the next one writes over what is in it. */
+ * those after it that have none. A meeting ends them, be it after the last one or before one that looks at the whole batch,
+ * and so does a block, since the next one writes over what is in it. */
 static int range_end(const struct tutti_pass *pass, int from, int end)
 {
     int to = from + 1;
@@ -308,6 +311,7 @@ tutti_status tti_pass_forward_layers(struct tutti_pass *pass, int first, int end
         tutti_status status = tti_pass_need(pass, model->layers[from]);
         if (status != TUTTI_OK) return status;
         status = tti_pass_gather_in(pass, model->layers[from]);
+        if (status == TUTTI_OK) status = tti_pass_collect(pass, model->layers[from]);
         if (status == TUTTI_OK) tti_pool_run(pass->pool, forward_body, &(struct range){pass, from, to, false});
         if (status == TUTTI_OK) status = meet(pass, model->layers[to - 1]);
         tti_pass_done(pass, model->layers[from]);

@@ -8,12 +8,11 @@
 #include "collective/api/inside.h"
 #include "nn/pass.h"
 
-static tutti_status met(struct tutti_pass *pass, int64_t began, tutti_status status)
+tutti_status tti_pass_met(struct tutti_pass *pass, const tutti_comm *comm, int64_t began_ns, tutti_status status)
 {
-    tutti_model *model = pass->model;
-    pass->meeting_seconds += (double)(tti_now_ns() - began) * 1e-9;
-    const tutti_error *why = status == TUTTI_OK ? NULL : tutti_comm_error(model->width.comm);
-    if (why != NULL) model->error = *why;
+    pass->meeting_seconds += (double)(tti_now_ns() - began_ns) * 1e-9;
+    const tutti_error *why = status == TUTTI_OK ? NULL : tutti_comm_error(comm);
+    if (why != NULL) pass->model->error = *why;
     return status;
 }
 
@@ -23,7 +22,7 @@ tutti_status tti_pass_sum(struct tutti_pass *pass, const tutti_layer *layer, flo
     if (count == 0 || pass->model->width.comm == NULL) return TUTTI_OK;
     tutti_comm *comm = tti_inside(pass->model->width.comm, "pass", layer->name);
     const int64_t began = tti_now_ns();
-    return met(pass, began, tutti_all_reduce(comm, rows, rows, count, TUTTI_F32, TUTTI_SUM));
+    return tti_pass_met(pass, comm, began, tutti_all_reduce(comm, rows, rows, count, TUTTI_F32, TUTTI_SUM));
 }
 
 tutti_status tti_pass_gather(struct tutti_pass *pass, const tutti_layer *layer)
@@ -33,7 +32,7 @@ tutti_status tti_pass_gather(struct tutti_pass *pass, const tutti_layer *layer)
     tutti_comm *comm = tti_inside(pass->model->width.comm, "pass", layer->name);
     const float *mine = pass->gathered + (size_t)pass->model->width.rank * count;
     const int64_t began = tti_now_ns();
-    return met(pass, began, tutti_all_gather(comm, mine, pass->gathered, count, TUTTI_F32));
+    return tti_pass_met(pass, comm, began, tutti_all_gather(comm, mine, pass->gathered, count, TUTTI_F32));
 }
 
 tutti_status tti_pass_all_gather(struct tutti_pass *pass, const tutti_layer *layer, const float *in, float *out,
@@ -41,7 +40,7 @@ tutti_status tti_pass_all_gather(struct tutti_pass *pass, const tutti_layer *lay
 {
     tutti_comm *comm = tti_inside(pass->model->width.comm, "pass", layer->name);
     const int64_t began = tti_now_ns();
-    return met(pass, began, tutti_all_gather_v(comm, in, out, counts, offsets, TUTTI_F32));
+    return tti_pass_met(pass, comm, began, tutti_all_gather_v(comm, in, out, counts, offsets, TUTTI_F32));
 }
 
 tutti_status tti_pass_reduce_scatter(struct tutti_pass *pass, const tutti_layer *layer, const float *in, float *out,
@@ -49,5 +48,5 @@ tutti_status tti_pass_reduce_scatter(struct tutti_pass *pass, const tutti_layer 
 {
     tutti_comm *comm = tti_inside(pass->model->width.comm, "pass", layer->name);
     const int64_t began = tti_now_ns();
-    return met(pass, began, tutti_reduce_scatter_v(comm, in, out, counts, TUTTI_F32, TUTTI_SUM));
+    return tti_pass_met(pass, comm, began, tutti_reduce_scatter_v(comm, in, out, counts, TUTTI_F32, TUTTI_SUM));
 }

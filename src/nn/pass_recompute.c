@@ -81,5 +81,8 @@ tutti_status tti_pass_remake(struct tutti_pass *pass, int layer)
 {
     if (pass->places[layer].block != layer) return TUTTI_OK;
     const int first = pass->model->layers[layer]->add_from;
-    return tti_pass_forward_layers(pass, first, tti_pass_remade_end(pass->model, first, layer));
+    pass->remaking = true;
+    tutti_status status = tti_pass_forward_layers(pass, first, tti_pass_remade_end(pass->model, first, layer));
+    pass->remaking = false;
+    return status;
 }

@@ -191,7 +191,7 @@ const float *tutti_grain_values(const tutti_call *call, int n, int grain)
 {
     const float *values = tutti_layer_values(call, n);
     if (values == NULL) return NULL;
-    return values + tti_piece_offset(call->model, &call->model->tensors[call->layer->tensors[n]], grain);
+    return values + tti_piece_offset(call->model, tti_layer_part(call->model, call->layer, n), grain);
 }
 
 /* ---- Sums over grains ------------------------------------------------------------------------------------------ */

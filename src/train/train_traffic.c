@@ -159,12 +159,26 @@ static void add_ddp(struct tti_train_traffic *traffic, const struct tutti_ddp *d
     }
 }
 
+/* Layers that look at the whole batch: forward and back. */
+static void add_collects(struct tti_train_traffic *traffic)
+{
+    const struct tutti_trainer *t = traffic->trainer;
+    for (int i = 0; i < t->model->layer_count; i++) {
+        const tutti_layer *layer = t->model->layers[i];
+        if (layer->ops->collect == NULL || !tti_tensor_is_own(t->model, layer->tensors[0])) continue;
+        const double cells = (double)(t->cells * sizeof(double));
+        add(traffic, TUTTI_TRAIN_ALL_GATHER, batch_group(traffic), cells * (double)layer->collects);
+        add(traffic, TUTTI_TRAIN_ALL_GATHER, batch_group(traffic), cells * (double)layer->collects_back);
+    }
+}
+
 void tti_traffic_batch(struct tti_train_traffic *traffic)
 {
     const struct tutti_trainer *t = traffic->trainer;
     const struct tti_tie *tie = &t->tie;
     const double tied = (double)(tie->elements * sizeof(float));
     add_ddp(traffic, t->ddp);
+    add_collects(traffic);
     if (tie->ddp != NULL) add_ddp(traffic, tie->ddp);
     if (tie->ddp != NULL && tie->passes)
         add(traffic, TUTTI_TRAIN_ALL_TO_ALL, replica_group(traffic), tied / replica_group(traffic).count);

@@ -92,6 +92,7 @@ static tutti_status check_options(const tutti_train_options *o, tutti_error *err
             "recompute: an %s has no residual branches to compute again; --accumulate needs less memory "
             "for activations too",
             o->model);
+    TTI_TRY(tti_trainer_check_batch_norm(o, error));
     if (o->grains > o->batch && !o->fast)
         return tti_error_set(error, TUTTI_ERR_OPTION, 0,
                              "%lld grains are more than the %lld samples of a batch: a grain needs a sample",
@@ -158,7 +159,8 @@ tutti_status tti_model_make(const tutti_train_options *o, size_t vocabulary, siz
                      .hidden_layers = (int)o->layers,
                      .hidden = o->width,
                      .activation = TUTTI_GELU,
-                     .classify = classify};
+                     .classify = classify,
+                     .batch_norm = o->batch_norm};
     bool is_mlp = strcmp(o->model, "mlp") == 0;
     tutti_status status = is_mlp ? tutti_mlp_create(&mlp, model) : tutti_gpt_create(&gpt, model);
     if (status == TUTTI_OK) return TUTTI_OK;
@@ -295,12 +297,14 @@ static tutti_status make_batch(struct tutti_trainer *t, tutti_error *error)
     return TUTTI_OK;
 }
 
-tutti_status tti_trainer_make_pass(struct tutti_trainer *t, const tutti_pass_options *options, tutti_pass **pass,
+tutti_status tti_trainer_make_pass(struct tutti_trainer *t, const tutti_pass_options *given, tutti_pass **pass,
                                    tutti_error *error)
 {
     size_t bytes = 0;
-    tutti_status status = tti_trainer_is_planned(t) ? tti_pass_plan(t->model, options, &bytes)
-                                                    : tutti_pass_create(t->model, options, pass);
+    tutti_pass_options options = *given;
+    tti_trainer_share_batch(t, &options);
+    tutti_status status = tti_trainer_is_planned(t) ? tti_pass_plan(t->model, &options, &bytes)
+                                                    : tutti_pass_create(t->model, &options, pass);
     if (status != TUTTI_OK)
         *error = *tutti_model_error(t->model);
     else
@@ -353,6 +357,8 @@ static tutti_status make_parts(struct tutti_trainer *t, tutti_error *error)
     TTI_TRY(make_memory(t, error));
     TTI_TRY(tti_tie_allocate(&t->tie, &t->mesh, t->model, (int)t->options.zero, error));
     TTI_TRY(plan_cells(t, error));
+    TTI_TRY(tti_trainer_check_passes(t, error));
+    TTI_TRY(tti_trainer_make_state(t, error));
     TTI_TRY(make_batch(t, error));
     TTI_TRY(tti_timeline_make(t, error));
     return t->pipeline == NULL ? make_pass(t, error) : TUTTI_OK;
@@ -526,8 +532,9 @@ void tutti_trainer_free(tutti_trainer *t)
     if (t->locked) (void)close(t->lock);
     tti_micros_free(&t->micros);
     for (size_t i = 0; i < sizeof t->scratch / sizeof *t->scratch; i++) tti_free(t->scratch[i]);
-    void *const own[] = {t->list,    t->tokens, t->targets,        t->inputs, t->target_values, t->pass_bounds,
-                         t->weights, t->bounds, t->timeline.spans, t->losses, t->gathered,      t->counts};
+    void *const own[] = {t->list,        t->tokens,  t->targets,     t->inputs,         t->target_values,
+                         t->pass_bounds, t->weights, t->bounds,      t->timeline.spans, t->losses,
+                         t->gathered,    t->counts,  t->state_before};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) tti_free(own[i]);
     tti_free(t);
 }

@@ -86,6 +86,7 @@ struct tutti_trainer {
     atomic_int stop;
     double seconds; /* in communication, but for the ddp's */
     char resumed_from[PATH_MAX];
+    float *state_before;               /* [the model's states]: before the step */
     tutti_status gone;                 /* why values or gradients did not come, in the pass that runs */
     tutti_status ready_status;         /* the first failure of tutti_ddp_ready_run in this step */
     struct tti_trainer_server *server; /* some ranks are parameter servers (trainer_server.h); NULL: none are */
@@ -176,6 +177,21 @@ void tti_trainer_init_owned(struct tutti_trainer *trainer);
 struct tti_ledger tti_trainer_ledger(const struct tutti_trainer *trainer);
 /* A value or gradient of what this rank owns that is not finite. */
 bool tti_trainer_owned_fault(const struct tutti_trainer *trainer, tutti_fault *fault);
+
+/* Layers that look at the whole batch (trainer_state.c): whether the model has some; options that do not go with them, then
+ * passes that do not; what a pass must be told. */
+bool tti_trainer_collects(const struct tutti_trainer *trainer);
+tutti_status tti_trainer_check_batch_norm(const tutti_train_options *options, tutti_error *error);
+tutti_status tti_trainer_check_passes(const struct tutti_trainer *trainer, tutti_error *error);
+void tti_trainer_share_batch(const struct tutti_trainer *trainer, tutti_pass_options *options);
+/* True if ranks that share the batch could not meet in such a layer. */
+bool tti_trainer_batch_lost(const struct tutti_trainer *trainer);
+/* States: a copy from before the step, which comes back where no step was taken; a hash, which depends on them as that of the
+ * weights does on these: 0 where there are none. */
+tutti_status tti_trainer_make_state(struct tutti_trainer *trainer, tutti_error *error);
+void tti_trainer_keep_state(const struct tutti_trainer *trainer);
+void tti_trainer_restore_state(const struct tutti_trainer *trainer);
+uint64_t tti_trainer_state_hash(const struct tutti_trainer *trainer, bool uncut);
 
 /* The comm of all ranks, and of those that share the batch, for a collective that is a part of the call. */
 static inline tutti_comm *tti_trainer_comm(const struct tutti_trainer *trainer)

@@ -21,6 +21,7 @@ static void find_arrays(struct tti_arrays *arrays)
     const bool passing = tti_trainer_passing_values(t);
     arrays->owned[0] = passing && t->options.zero > 0;
     arrays->values[0] = passing ? tti_ddp_owned_values(t->ddp) : t->values;
+    arrays->values[TTI_ARRAY_STATE] = t->model->state;
     arrays->count = 1;
     while (arrays->count < TTI_ARRAYS && tti_optimizer_state_name(t->options.optimizer, arrays->count - 1) != NULL) {
         if (t->server != NULL) arrays->values[arrays->count] = t->server->states[arrays->count - 1];
@@ -30,15 +31,31 @@ static void find_arrays(struct tti_arrays *arrays)
     }
 }
 
-static void add_tensor(struct tti_arrays *arrays, int array, const tutti_tensor *tensor)
+static const tutti_tensor *tensor_of(const struct tti_arrays *arrays, struct tti_array_place place)
 {
-    const char *state = array == 0 ? "" : tti_optimizer_state_name(arrays->trainer->options.optimizer, array - 1);
+    const tutti_model *model = arrays->trainer->model;
+    return place.array == TTI_ARRAY_STATE ? &model->states[place.index] : &model->tensors[place.index];
+}
+
+static void add_tensor(struct tti_arrays *arrays, int array, int index)
+{
+    const bool optimizers = array > 0 && array != TTI_ARRAY_STATE;
+    const char *state = optimizers ? tti_optimizer_state_name(arrays->trainer->options.optimizer, array - 1) : "";
     char *name = arrays->names[arrays->list_count];
-    (void)snprintf(name, sizeof *arrays->names, "%s%s%s", state, array == 0 ? "" : ".", tensor->name);
+    arrays->places[arrays->list_count] = (struct tti_array_place){array, index};
+    const tutti_tensor *tensor = tensor_of(arrays, arrays->places[arrays->list_count]);
+    (void)snprintf(name, sizeof *arrays->names, "%s%s%s", state, optimizers ? "." : "", tensor->name);
     tutti_checkpoint_tensor *made = &arrays->list[arrays->list_count++];
     *made = (tutti_checkpoint_tensor){
-        .group = array == 0 ? "model" : "optimizer", .name = name, .dimensions = tensor->dimensions};
+        .group = optimizers ? "optimizer" : "model", .name = name, .dimensions = tensor->dimensions};
     memcpy(made->shape, tensor->shape, sizeof made->shape);
+}
+
+static void add_array(struct tti_arrays *arrays, int array)
+{
+    const tutti_model *model = arrays->trainer->model;
+    const int tensors = array == TTI_ARRAY_STATE ? model->state_count : model->tensor_count;
+    for (int i = 0; i < tensors; i++) add_tensor(arrays, array, i);
 }
 
 tutti_status tti_arrays_make(const struct tutti_trainer *t, struct tti_arrays *arrays, tutti_error *error)
@@ -47,15 +64,16 @@ tutti_status tti_arrays_make(const struct tutti_trainer *t, struct tti_arrays *a
     const size_t parts = tutti_ddp_owned(t->ddp, &owned);
     *arrays = (struct tti_arrays){.trainer = t};
     find_arrays(arrays);
-    const int tensors = tutti_model_tensors(t->model);
-    const size_t all = (size_t)arrays->count * (size_t)tensors;
+    const size_t all = (size_t)(arrays->count * t->model->tensor_count + t->model->state_count);
     arrays->list = tti_calloc(all + 1, sizeof *arrays->list);
+    arrays->places = tti_calloc(all + 1, sizeof *arrays->places);
     arrays->names = tti_calloc(all + 1, sizeof *arrays->names);
     arrays->owned_at = tti_calloc(parts + 1, sizeof *arrays->owned_at);
-    if (arrays->list == NULL || arrays->names == NULL || arrays->owned_at == NULL)
+    if (arrays->list == NULL || arrays->places == NULL || arrays->names == NULL || arrays->owned_at == NULL)
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a list of %zu tensors", all);
-    for (int a = 0; a < arrays->count; a++)
-        for (int i = 0; i < tensors; i++) add_tensor(arrays, a, tutti_model_tensor(t->model, i));
+    add_array(arrays, 0);
+    add_array(arrays, TTI_ARRAY_STATE);
+    for (int a = 1; a < arrays->count; a++) add_array(arrays, a);
     for (size_t p = 0; p < parts; p++) arrays->owned_at[p + 1] = arrays->owned_at[p] + owned[p].count;
     return TUTTI_OK;
 }
@@ -63,6 +81,7 @@ tutti_status tti_arrays_make(const struct tutti_trainer *t, struct tti_arrays *a
 void tti_arrays_free(struct tti_arrays *arrays)
 {
     tti_free(arrays->list);
+    tti_free(arrays->places);
     tti_free(arrays->names);
     tti_free(arrays->owned_at);
 }
@@ -121,11 +140,11 @@ void tti_arrays_runs(const struct tti_arrays *arrays, size_t tensor, struct tti_
                      void *context)
 {
     const tutti_model *model = arrays->trainer->model;
-    const size_t each = (size_t)model->tensor_count;
-    const int index = (int)(tensor % each);
-    const tutti_tensor *here = &model->tensors[index];
-    if (!tti_tensor_is_own(model, index)) return;
-    struct walk walk = {arrays, (int)(tensor / each), here->offset, run, context};
+    const struct tti_array_place place = arrays->places[tensor];
+    const tutti_tensor *here = tensor_of(arrays, place);
+    const bool state = place.array == TTI_ARRAY_STATE;
+    if (state ? here->offset == TTI_ELSEWHERE : !tti_tensor_is_own(model, place.index)) return;
+    struct walk walk = {arrays, place.array, here->offset, run, context};
     for (int g = 0; g < tti_piece_count(model, here); g++)
         tti_piece_runs_within(model, here, g, within, local_run, &walk);
 }
@@ -136,11 +155,11 @@ bool tti_arrays_give(const struct tti_arrays *arrays, size_t tensor, int to)
 {
     const struct tutti_trainer *t = arrays->trainer;
     const struct tti_trainer_mesh *mesh = &t->mesh;
-    const size_t each = (size_t)t->model->tensor_count;
+    const struct tti_array_place place = arrays->places[tensor];
     const int batch = tti_trainer_mesh_batch_rank(mesh, to);
-    const int group = arrays->owned[tensor / each] ? t->size / t->ddp->zero.replicas : 1;
+    const int group = arrays->owned[place.array] ? t->size / t->ddp->zero.replicas : 1;
     if (batch / group != t->rank / group) return false;
-    return tti_tensor_is_cut(&t->model->tensors[tensor % each]) ||
+    return tti_tensor_is_cut(tensor_of(arrays, place)) ||
            mesh->at[TTI_MESH_TENSOR] == tti_trainer_mesh_at(mesh, to, TTI_MESH_TENSOR);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a trainer saves: the weights and each of the optimizer's states, as tensors in their global shapes; and which
+ * What a trainer saves: the weights, the model's states and each of the optimizer's, as tensors in their global shapes; and which
  * elements of these this rank has, on any mesh and with any zero.
  */
 #ifndef TTI_TRAIN_TRAINER_ARRAYS_H
@@ -11,15 +11,22 @@
 
 struct tutti_trainer;
 
-enum { TTI_ARRAYS = 1 + TTI_OPTIMIZER_STATES };
+enum { TTI_ARRAYS = 1 + TTI_OPTIMIZER_STATES, TTI_ARRAY_STATE = TTI_ARRAYS };
+
+/* Which array a tensor of the list is in, and its number among the model's tensors, or among its states in TTI_ARRAY_STATE. */
+struct tti_array_place {
+    int array, index;
+};
 
 struct tti_arrays {
     const struct tutti_trainer *trainer;
-    int count;                     /* of arrays: the weights, then the states */
-    float *values[TTI_ARRAYS];     /* what this rank has of each, as its tensors lie here */
-    bool owned[TTI_ARRAYS];        /* true if that is only what it owns, part after part */
-    size_t *owned_at;              /* [parts + 1]: where each owned part begins in such an array */
-    tutti_checkpoint_tensor *list; /* [arrays × the model's tensors], without values */
+    int count; /* of arrays: the weights, then the optimizer's states */
+    float
+        *values[TTI_ARRAYS + 1]; /* what this rank has of each, as its tensors lie here; the last: the model's states */
+    bool owned[TTI_ARRAYS + 1];  /* true if that is only what it owns, part after part */
+    size_t *owned_at;            /* [parts + 1]: where each owned part begins in such an array */
+    tutti_checkpoint_tensor *list; /* of all arrays: the weights, the model's states, the optimizer's; without values */
+    struct tti_array_place *places; /* [list_count] */
     char (*names)[2 * TUTTI_NAME_BYTES];
     size_t list_count;
 };

@@ -76,7 +76,8 @@ uint64_t tti_trainer_last_index(const struct tutti_trainer *t, bool held_out)
 
 bool tti_trainer_goes_on(const struct tutti_trainer *t)
 {
-    return tti_trainer_shares_width(t) || (t->pipeline != NULL && tti_trainer_passing_gradients(t));
+    return tti_trainer_shares_width(t) || tti_trainer_collects(t) ||
+           (t->pipeline != NULL && tti_trainer_passing_gradients(t));
 }
 
 tutti_status tti_fill_samples(struct tutti_trainer *t, struct tti_span samples, size_t first, bool held_out,
@@ -117,18 +118,18 @@ tutti_status tti_fill_batch(struct tutti_trainer *t, struct tti_span samples, bo
 
 /* ---- Passes ---------------------------------------------------------------------------------------------------- */
 
-/* True if a pass failed because ranks that share the width could not meet: no failure of this rank's own. */
+/* True if a pass failed because ranks that share the width, or the batch, could not meet: no failure of this rank's own. */
 static bool is_lost(const struct tutti_trainer *t, tutti_status status)
 {
-    return status != TUTTI_OK && tti_trainer_width_lost(t);
+    return status != TUTTI_OK && (tti_trainer_width_lost(t) || tti_trainer_batch_lost(t));
 }
 
-/* Forward, and backward as `how` says (NULL: none). With zero 2 and 3 the others count on this rank's part of the pass: where it
- * fails by itself, it makes the pass without samples. */
+/* Forward, and backward as `how` says (NULL: none). With zero 2 and 3, and with layers that look at the whole batch, the others
+ * count on this rank's part of the pass: where it fails by itself, it makes the pass without samples. */
 static tutti_status run_pass(struct tutti_trainer *t, tutti_status filled, tutti_batch *batch, tutti_loss *losses,
                              const tutti_backward *how)
 {
-    const bool together = tti_trainer_passing_gradients(t);
+    const bool together = tti_trainer_passing_gradients(t) || tti_trainer_collects(t);
     tutti_backward idle = {0};
     t->gone = TUTTI_OK;
     tutti_status status = filled;
@@ -277,10 +278,15 @@ static tutti_status fast_pass(struct tutti_trainer *t, struct tti_span samples, 
     return TUTTI_OK;
 }
 
-/* Calls fast_pass on parts of this rank's samples that fit; a rank may have none. */
+/* Calls fast_pass on parts of this rank's samples that fit; a rank may have none, and makes no pass then unless others count on
+ * it. */
 static tutti_status fast_passes(struct tutti_trainer *t, bool held_out, uint64_t first_index)
 {
     struct tti_span all = tti_cell_samples(t, t->mine.lo);
+    if (all.lo == all.hi && tti_trainer_collects(t)) {
+        tutti_backward how = {.ready = tti_trainer_on_ready, .context = t};
+        TTI_TRY(fast_pass(t, all, held_out, first_index, held_out ? NULL : &how));
+    }
     for (size_t lo = all.lo; lo < all.hi; lo += (size_t)t->room) {
         struct tti_span part = {lo, lo + (size_t)t->room < all.hi ? lo + (size_t)t->room : all.hi};
         bool last = part.hi == all.hi;

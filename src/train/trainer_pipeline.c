@@ -390,14 +390,15 @@ void tti_trainer_pipeline_free(struct tutti_trainer *t)
 /* ---- A step ---------------------------------------------------------------------------------------------------- */
 
 /* A run that failed has ended on all ranks of the pipe. Where ranks that share the width or the batch could not meet, that is
- * why. With zero 2 and 3 those that share the batch wait in passes that will not come: they are told. */
+ * why. With zero 2 and 3, and where layers look at the whole
+ * batch, those that share the batch wait in passes that will not come: they are told. */
 static tutti_status run_failed(struct tutti_trainer *t, tutti_status status, const tutti_error *error)
 {
     t->pipeline->broken = true;
     t->error = *error;
     t->error.rank = tutti_world_rank(t->mesh.along[TTI_MESH_PIPE], error->rank < 0 ? 0 : error->rank);
     t->failed = status;
-    const bool passing = tti_trainer_passing_gradients(t);
+    const bool passing = tti_trainer_passing_gradients(t) || tti_trainer_collects(t);
     if (!passing && !tti_trainer_width_lost(t)) return status;
     if (passing && t->gone == TUTTI_OK) (void)tti_inside_break(t->mesh.batch, TTI_DDP_END, status, error->text);
     t->failed = TUTTI_OK;

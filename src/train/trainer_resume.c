@@ -22,7 +22,7 @@
 static tutti_status compare_options(const struct tutti_trainer *t, const tutti_checkpoint *checkpoint,
                                     tutti_error *error)
 {
-    static const char model[] = " model layers heads width context loss optimizer ";
+    static const char model[] = " model layers heads width context loss batch_norm optimizer ";
     static const char local[] = " save save_every save_async keep resume steps val_every val_samples check_every "
                                 "threads accumulate zero mesh pipeline "
                                 "micro stages width_grains sequence recompute server ";

@@ -32,6 +32,8 @@ static tutti_status check_others(const struct tutti_trainer *t, tutti_error *err
     if (o->zero != 0) return refuse(t, what, "servers share out weights and the optimizer's state already", error);
     (void)snprintf(what, sizeof what, "type %.40s", o->type);
     if (strcmp(o->type, "f32") != 0) return refuse(t, what, "what is pushed and pulled is f32", error);
+    if (o->batch_norm)
+        return refuse(t, "batch_norm", "its workers go each at their own pace, and do not meet over a batch", error);
     if (o->save_async)
         return refuse(t, "save_async", "one worker writes a checkpoint, and the others do not wait for it", error);
     return TUTTI_OK;

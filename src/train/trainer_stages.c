@@ -89,6 +89,7 @@ static tutti_status trial_make(const struct tutti_trainer *t, struct tti_layers 
 {
     int64_t samples = t->options.batch / (int64_t)t->cells;
     tutti_error ignored;
+    if (samples < 2 && tti_trainer_collects(t)) samples = 2; /* one row has no variance */
     TTI_TRY(tti_model_make(&t->options, t->about.vocabulary, t->about.features, &trial->model, &ignored));
     if (tti_trainer_is_planned(t)) TTI_TRY(tti_trainer_cut(t, trial->model, &ignored)); /* its share, alone */
     TTI_TRY(tti_model_keep(trial->model, &unit, 1));

@@ -207,6 +207,13 @@ static tutti_status step_with_servers(struct tutti_trainer *t, tutti_train_step 
     return TUTTI_OK;
 }
 
+/* Until the weights change. */
+static tutti_status find_update(struct tutti_trainer *t, tutti_train_step *step, double *scale)
+{
+    TTI_TRY(find_gradient(t, step, scale));
+    return isfinite(step->loss) && isfinite(step->norm) ? TUTTI_OK : diverged(t, step);
+}
+
 static tutti_status take_step(struct tutti_trainer *t, tutti_train_step *step)
 {
     int64_t began = tti_now_ns();
@@ -215,8 +222,10 @@ static tutti_status take_step(struct tutti_trainer *t, tutti_train_step *step)
         .struct_size = sizeof *step, .step = t->step + 1, .idle = NAN, .predicted_idle = NAN, .stale = NAN};
     step->rate = tutti_schedule_rate(&t->schedule, t->step);
     if (t->server != NULL) return step_with_servers(t, step, began);
-    TTI_TRY(find_gradient(t, step, &scale));
-    if (!isfinite(step->loss) || !isfinite(step->norm)) return diverged(t, step);
+    tti_trainer_keep_state(t);
+    tutti_status status = find_update(t, step, &scale);
+    if (status != TUTTI_OK) tti_trainer_restore_state(t);
+    TTI_TRY(status);
     if (t->pipeline != NULL) tti_trainer_pipeline_idle(t, &step->idle, &step->predicted_idle);
     tutti_optimizer_step_on(t->optimizer, t->pass, step->rate, scale);
     TTI_TRY(spread(t));

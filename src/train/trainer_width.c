@@ -54,9 +54,6 @@ void tti_trainer_list_layers(const tutti_model *model, int *layers)
 /* Of blocks, keyed by the tensor, the number of the width grain in the model, and the place in the grain: so a hash does not
  * depend on who has what. */
 
-/* More places than a grain has, and whole blocks. */
-#define GRAIN_PLACES ((size_t)1 << 48)
-
 enum counted { ALL_ONCE, UNCUT };
 
 /* Of a part of one parameter of the list, which begins at element `at` of the allocation. */
@@ -73,7 +70,7 @@ static uint64_t part_hash(const struct tutti_trainer *t, const tutti_parameter *
         grain++;
     first -= tti_piece_offset(model, tensor, grain);
     const size_t number = cut ? (size_t)(model->width.first + grain) : 0;
-    return tti_part_hash(part, (size_t)index, number * GRAIN_PLACES + first);
+    return tti_part_hash(part, (size_t)index, number * TTI_GRAIN_PLACES + first);
 }
 
 /* With zero 3 and bf16 each rank has what it owns; of bf16 that are the masters. */
@@ -87,8 +84,11 @@ static tutti_status hash_here(const struct tutti_trainer *t, enum counted counte
         const size_t at = owned ? tutti_ddp_owned_first(t->ddp, p) : t->ddp->starts[p];
         if (parts[p].count > 0) *hash ^= part_hash(t, &parts[p], at, counted);
     }
-    if (!owned || t->options.zero == 0) return TUTTI_OK;
-    return tutti_all_reduce(tti_ddp_inside_group(t->ddp, "hash"), hash, hash, 1, TUTTI_U64, TUTTI_XOR);
+    tutti_status status = TUTTI_OK;
+    if (owned && t->options.zero > 0)
+        status = tutti_all_reduce(tti_ddp_inside_group(t->ddp, "hash"), hash, hash, 1, TUTTI_U64, TUTTI_XOR);
+    *hash ^= tti_trainer_state_hash(t, counted == UNCUT);
+    return status;
 }
 
 static tutti_comm *width_comm(const struct tutti_trainer *t, const char *who, const char *what)

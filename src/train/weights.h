@@ -11,4 +11,7 @@
  * the hash of all is the XOR of those of all parts. */
 uint64_t tti_part_hash(const tutti_parameter *part, size_t index, size_t first);
 
+/* More places than a width grain has, and whole blocks: where the next one's begin. */
+#define TTI_GRAIN_PLACES ((size_t)1 << 48)
+
 #endif
