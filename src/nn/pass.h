@@ -149,6 +149,8 @@ bool tti_pass_out_is_remade(const struct tutti_pass *pass, int layer);
 size_t tti_pass_lay_out_blocks(struct tutti_pass *pass, float *memory);
 /* The end of the layers of a block, which begins and ends with these two, that must be made again. */
 int tti_pass_remade_end(const tutti_model *model, int first, int last);
+/* True if the layer at that end looks at what was made again, which must be gathered for it where rows are shared out. */
+bool tti_pass_remade_is_read(const tutti_model *model, int first, int end, int last);
 /* Where backward comes to this layer: makes its block again if that ends with it. */
 tutti_status tti_pass_remake(struct tutti_pass *pass, int layer);
 

@@ -77,12 +77,19 @@ int tti_pass_remade_end(const tutti_model *model, int first, int last)
     return end;
 }
 
+bool tti_pass_remade_is_read(const tutti_model *model, int first, int end, int last)
+{
+    return end > first && end <= last && !(model->layers[end]->ops->unread & TUTTI_UNREAD_IN);
+}
+
 tutti_status tti_pass_remake(struct tutti_pass *pass, int layer)
 {
     if (pass->places[layer].block != layer) return TUTTI_OK;
     const int first = pass->model->layers[layer]->add_from;
+    const int end = tti_pass_remade_end(pass->model, first, layer);
     pass->remaking = true;
-    tutti_status status = tti_pass_forward_layers(pass, first, tti_pass_remade_end(pass->model, first, layer));
+    tutti_status status = tti_pass_forward_layers(pass, first, end);
     pass->remaking = false;
-    return status;
+    const bool reads = tti_pass_remade_is_read(pass->model, first, end, layer);
+    return status == TUTTI_OK && reads ? tti_pass_gather_in(pass, pass->model->layers[end]) : status;
 }

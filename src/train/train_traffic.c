@@ -213,7 +213,10 @@ void tti_traffic_again(struct tti_train_traffic *traffic, struct tti_layers laye
     for (int i = layers.lo; i < layers.hi; i++) {
         const int last = model->layers[i]->add_to;
         if (last < 0) continue;
-        tti_traffic_forward(traffic, (struct tti_layers){i, tti_pass_remade_end(model, i, last)}, rows);
+        const int end = tti_pass_remade_end(model, i, last);
+        tti_traffic_forward(traffic, (struct tti_layers){i, end}, rows);
+        if (tti_pass_remade_is_read(model, i, end, last) && tti_layer_gathers_in(model, model->layers[end]))
+            add_rows(traffic, TUTTI_TRAIN_ALL_GATHER, rows, model->layers[end]->inputs);
         i = last;
     }
 }
