@@ -2,7 +2,8 @@
  * ctest: timeout=180 labels=asan,tsan
  *
  * Collectives on streams beyond the plain call: prepared and started often, in groups of one and several comms, on buffers
- * that are freed meanwhile, and what is remembered of them. `test_stream_ops cuda:0` is the same on a GPU.
+ * that are freed meanwhile, and what is remembered of them. `test_stream_ops cuda:0` is the same on a GPU, `test_stream_ops cuda
+ * given_up` only what is given up, on a GPU for each rank.
  */
 #include "stream_place.h"
 
@@ -10,7 +11,7 @@
 
 enum { COUNT = 1000, ROUNDS = 30 };
 
-static bool over_tcp;
+static bool over_tcp, only_given_up;
 
 static int32_t sum_of(const tutti_comm *comm, int32_t each)
 {
@@ -253,6 +254,76 @@ static void dies(tutti_comm *comm, struct fault_rank *self)
     close_place(&place);
 }
 
+/* Which rank gives its stream up, and whether the call was started. */
+struct giving_up {
+    int rank;
+    bool starts;
+};
+
+static tutti_status call_given_up(tutti_comm *comm, struct place *place, const struct giving_up *how)
+{
+    tutti_op op = {0};
+    tutti_status status = how->starts ? tutti_all_reduce_start(tutti_on(comm, place->stream), place->x, place->y, COUNT,
+                                                               TUTTI_I32, TUTTI_SUM, &op)
+                                      : tutti_all_reduce(tutti_on(comm, place->stream), place->x, place->y, COUNT,
+                                                         TUTTI_I32, TUTTI_SUM);
+    CHECK(status == TUTTI_OK);
+    fault_meet(comm);
+    if (tutti_rank(comm) == how->rank) {
+        struct tti_stream *stream = tti_stream_take(place->stream, &place->error);
+        tti_stream_give_up(stream); /* as tutti_stream_free does after 10 s */
+        tti_object_give(&stream->object);
+    }
+    if (how->starts) return tutti_wait_for(op, LONG_MS);
+    for (int i = 0; i < 1000 && status == TUTTI_OK; i++) {
+        status = tutti_barrier(comm);
+        fault_sleep_ms(10);
+    }
+    return status;
+}
+
+/* A stream is given up, with a call on it, while rank 1's stands before its input: no rank takes the call for done, and nothing
+ * was written by it. */
+static void given_up(tutti_comm *comm, struct fault_rank *self)
+{
+    const struct giving_up *how = (const void *)fault_shared->scratch;
+    struct place place;
+    struct held held = {0};
+    (void)self;
+    open_place_for(comm, &place, TUTTI_MEMORY_SHARED, COUNT);
+    fill(&place, place.out, COUNT, -7);
+    CHECK(tutti_barrier(tutti_on(comm, place.stream)) == TUTTI_OK);
+    GOOD(&place, tutti_stream_sync(place.stream, LONG_MS, &place.error));
+    fault_meet(comm);
+    const char *provider = tutti_comm_provider(comm, NULL);
+    if (!how->starts && strcmp(provider, "staged") == 0) { /* it would wait for the op itself */
+        close_place(&place);
+        return;
+    }
+    bool writes = strcmp(provider, "cuda") != 0 || tutti_rank(comm) == how->rank;
+    if (tutti_rank(comm) == 1) held = hold_stream(&place);
+    fill(&place, place.in, COUNT, 1);
+    tutti_status status = call_given_up(comm, &place, how);
+    refused_with(comm, status, TUTTI_ERR_CANCELLED, "given up");
+    CHECK(tutti_barrier(comm) < 0);
+    fault_meet(comm);
+    if (held.word != NULL) {
+        tti_word_store(held.word, held.value);
+        tti_object_give(&held.stream->object);
+    }
+    if (!writes) CHECK(count_wrong(&place, place.out, COUNT, -7) == 0);
+    close_place(&place);
+}
+
+static void run_given_up(bool processes)
+{
+    for (int i = 0; i < 4; i++) {
+        struct giving_up how = {.rank = i % 2, .starts = i >= 2};
+        memcpy(fault_shared->scratch, &how, sizeof how);
+        run_body(i < 2 ? "given up" : "started, given up", given_up, 3, processes, over_tcp);
+    }
+}
+
 /* One rank's call of a group differs: all are told how. The call that is named is the first that had not ended by then, which
  * may be the one before. */
 static void group_differs(tutti_comm *comm, struct fault_rank *self)
@@ -277,6 +348,10 @@ static void run_all(bool processes)
 {
     const char *provider = getenv("TUTTI_DEVICE_PROVIDER");
     if (over_tcp && provider != NULL && strcmp(provider, "cuda") == 0) return; /* needs memory that processes share */
+    if (only_given_up) {
+        run_given_up(processes);
+        return;
+    }
     for (int size = 1; size <= 3; size++) {
         run_body("prepared", prepared, size, processes, over_tcp);
         run_body("prepared kinds", prepared_kinds, size, processes, over_tcp);
@@ -288,12 +363,14 @@ static void run_all(bool processes)
     run_body("stale stream", stale_stream, 2, processes, over_tcp);
     run_body("remembers", remembers, 2, processes, over_tcp);
     run_body("a group differs", group_differs, 3, processes, over_tcp);
+    run_given_up(processes);
     if (processes) run_body("dies", dies, 3, processes, over_tcp);
 }
 
 int main(int argc, char **argv)
 {
     if (argc > 1) device_name = argv[1];
+    only_given_up = argc > 2;
     fault_begin(170);
     fault_everywhere(run_all, &over_tcp);
     return fault_end();

@@ -64,8 +64,24 @@ void tti_gate_open(struct tti_gate *gate, uint64_t turn)
 
 /* ---- One for each stream ------------------------------------------------------------------------------------------- */
 
+static void give_up(struct tti_stream_guard *guard)
+{
+    struct tti_stream_gate *gate = TTI_LIST_OF(guard, struct tti_stream_gate, guard);
+    if (atomic_load_explicit(&gate->used, memory_order_seq_cst) != 0) gate->give_up(gate->context);
+}
+
+void tti_gate_guard(struct tti_stream_gate *gate, void (*told)(void *context), void *context)
+{
+    if (gate->give_up != NULL) return;
+    gate->give_up = told;
+    gate->context = context;
+    gate->guard.give_up = give_up;
+    tti_stream_guard(gate->stream, &gate->guard);
+}
+
 static void free_gate(struct tti_stream_gate *gate)
 {
+    tti_stream_unguard(&gate->guard);
     tti_gate_free(&gate->gate);
     tti_object_give(&gate->stream->object);
     tti_free(gate);

@@ -22,7 +22,7 @@
 #ifndef TTI_DEVICE_GATE_H
 #define TTI_DEVICE_GATE_H
 
-#include "device/ops.h"
+#include "device/stream.h"
 
 struct tti_gate {
     struct tti_device *device; /* a reference */
@@ -56,10 +56,15 @@ struct tti_stream_gate {
     struct tti_stream *stream; /* a reference */
     _Atomic uint32_t used;     /* turns that somebody still looks at */
     struct tti_stream_gate *next;
+    struct tti_stream_guard guard;
+    void (*give_up)(void *context); /* called when the stream is given up while the gate is used; NULL: nobody is */
+    void *context;
 };
 /* The gate of a stream, made if need be; the stream's reference stays the caller's. NULL: *error says why. Those of streams that
  * have ended, and are not used, are freed. */
 struct tti_stream_gate *tti_gates_find(struct tti_stream_gate **gates, struct tti_stream *stream, tutti_error *error);
 void tti_gates_free(struct tti_stream_gate **gates);
+/* Who is told, before what is on the stream goes on that nobody has let go. Once for each gate; further calls do nothing. */
+void tti_gate_guard(struct tti_stream_gate *gate, void (*give_up)(void *context), void *context);
 
 #endif

@@ -229,7 +229,7 @@ static bool host_idle(struct tti_stream *stream)
 
 static void host_abort(struct tti_stream *stream)
 {
-    atomic_store_explicit(&stream->given_up, 1, memory_order_release); /* holds look at it between naps */
+    atomic_store_explicit(&stream->lets_go, 1, memory_order_release); /* holds look at it between naps */
 }
 
 static tutti_status host_check(struct tti_stream *stream, tutti_error *error)

@@ -54,20 +54,20 @@ void tti_host_event_give(struct tti_host_event *event)
 
 /* ---- Doing work -------------------------------------------------------------------------------------------------- */
 
-static bool is_given_up(void *context)
+static bool is_let_go(void *context)
 {
     const struct tti_stream *stream = context;
-    return atomic_load_explicit(&stream->given_up, memory_order_acquire) != 0 || tti_device_is_poisoned(stream->device);
+    return atomic_load_explicit(&stream->lets_go, memory_order_acquire) != 0 || tti_device_is_poisoned(stream->device);
 }
 
 static void hold(struct tti_host_queue *queue, const struct tti_host_work *work)
 {
     int64_t limit_ns = atomic_load_explicit(&queue->device->hold_ns, memory_order_relaxed);
-    struct tti_word_wait wait = {.deadline_ns = tti_now_ns() + limit_ns, .ended = is_given_up, .context = work->stream};
-    if (tti_word_wait(work->word.word, work->word.value, &wait) || is_given_up(work->stream)) return;
+    struct tti_word_wait wait = {.deadline_ns = tti_now_ns() + limit_ns, .ended = is_let_go, .context = work->stream};
+    if (tti_word_wait(work->word.word, work->word.value, &wait) || is_let_go(work->stream)) return;
     tti_log(TUTTI_ERROR, "a stream of %s has held for %lld ms for a word that nobody raised; it was given up",
             work->stream->device->name, (long long)(limit_ns / MS));
-    atomic_store_explicit(&work->stream->given_up, 1, memory_order_release);
+    tti_stream_give_up(work->stream);
 }
 
 static void fill(const struct tti_host_work *work)
@@ -93,7 +93,7 @@ static void launch(const struct tti_host_work *work)
 
 static void do_work(struct tti_host_queue *queue, struct tti_host_work *work)
 {
-    bool dead = is_given_up(work->stream);
+    bool dead = is_let_go(work->stream);
     switch (work->kind) {
     case TTI_HOST_COPY:
     case TTI_HOST_FILL:

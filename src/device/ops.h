@@ -80,7 +80,9 @@ struct tti_stream {
     _Atomic uint32_t shown;       /* its native form was given out: others may put work on it unseen */
     _Atomic uint32_t ended;       /* it was freed, or its device was shut */
     _Atomic uint32_t lost;        /* its work had not ended then, and may never: what that uses is not freed */
-    _Atomic uint32_t given_up;    /* its holds no longer wait (abort) */
+    _Atomic uint32_t given_up;    /* nothing more is put on it, and its guards are told; then */
+    _Atomic uint32_t lets_go;     /* its holds no longer wait (abort) */
+    struct tti_link guards;       /* tti_stream_guard.link (stream.c) */
     _Atomic(const char *) last;   /* what was put on it last: a constant */
     _Atomic int64_t until_ns; /* putting work blocks until then where the device can tell; 0: TTI_DEVICE_PATIENCE_NS */
     _Atomic uint32_t lock;    /* of `open_mark`; held while that is recorded */

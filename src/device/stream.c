@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "device/open.h"
 #include <errno.h>
+#include <pthread.h>
 
 #define MS INT64_C(1000000)
 #define ABORT_NS (1000 * MS) /* how long work may take to end after its holds were let go */
@@ -46,6 +47,41 @@ tutti_status tti_stream_ready(struct tti_stream *stream, tutti_error *error)
     return stream->device->ops->stream_check(stream, error);
 }
 
+/* ---- Giving up ---------------------------------------------------------------------------------------------------- */
+
+static pthread_mutex_t guards_lock = PTHREAD_MUTEX_INITIALIZER; /* of the lists of all streams */
+
+void tti_stream_guard(struct tti_stream *stream, struct tti_stream_guard *guard)
+{
+    pthread_mutex_lock(&guards_lock);
+    guard->stream = stream;
+    tti_list_append(&stream->guards, &guard->link);
+    pthread_mutex_unlock(&guards_lock);
+}
+
+void tti_stream_unguard(struct tti_stream_guard *guard)
+{
+    if (guard->stream == NULL) return;
+    pthread_mutex_lock(&guards_lock);
+    tti_list_remove(&guard->link);
+    pthread_mutex_unlock(&guards_lock);
+    guard->stream = NULL;
+}
+
+/* Who comes to guard it after this cannot put anything on it. */
+void tti_stream_give_up(struct tti_stream *stream)
+{
+    atomic_store_explicit(&stream->given_up, 1, memory_order_seq_cst);
+    pthread_mutex_lock(&guards_lock);
+    TTI_LIST_EACH(link, &stream->guards)
+    {
+        struct tti_stream_guard *guard = TTI_LIST_OF(link, struct tti_stream_guard, link);
+        guard->give_up(guard);
+    }
+    pthread_mutex_unlock(&guards_lock);
+    stream->device->ops->stream_abort(stream);
+}
+
 /* ---- Making and ending ------------------------------------------------------------------------------------------- */
 
 static void destroy(struct tti_object *object)
@@ -64,6 +100,7 @@ static tutti_status open_stream(struct tti_device *device, void *foreign, struct
     stream->generation = tti_device_generation(device);
     stream->adopted = foreign != NULL;
     tti_list_init(&stream->link);
+    tti_list_init(&stream->guards);
     tutti_status status = tti_word_take(device, &stream->done, error);
     if (status != TUTTI_OK) goto free_stream;
     stream->syncs = atomic_load_explicit(&stream->done->value, memory_order_relaxed);
@@ -113,8 +150,7 @@ static tutti_status end_stream(struct tti_stream *stream, int64_t deadline_ns, t
     (void)tti_stream_pay(stream, &(tutti_error){0}); /* a device that has failed does nothing any more */
     bool idle = stream->adopted || wait_idle(stream, deadline_ns);
     if (!idle) {
-        atomic_store_explicit(&stream->given_up, 1, memory_order_release);
-        stream->device->ops->stream_abort(stream);
+        tti_stream_give_up(stream);
         wait_idle(stream, tti_now_ns() + ABORT_NS);
     }
     close_native(stream);

@@ -50,6 +50,19 @@ tutti_status tti_stream_launch(struct tti_stream *stream, const struct tti_kerne
 /* The host waits until all that was put on it is done. */
 tutti_status tti_stream_sync(struct tti_stream *stream, int64_t deadline_ns, tutti_error *error);
 
+/* Somebody who must know, before the holds of a stream are let go without having been reached, that what is still on it is
+ * not to be done or not to be taken for done. */
+struct tti_stream_guard {
+    struct tti_link link;
+    struct tti_stream *stream; /* NULL: it guards none */
+    void (*give_up)(struct tti_stream_guard *guard);
+};
+/* Until `unguard`, after which it is not called any more. It may block for a bounded time; it must not guard or unguard. */
+void tti_stream_guard(struct tti_stream *stream, struct tti_stream_guard *guard);
+void tti_stream_unguard(struct tti_stream_guard *guard);
+/* Takes no more work, tells the guards, and lets its holds go. */
+void tti_stream_give_up(struct tti_stream *stream);
+
 /* Marks without a handle; a reference each. */
 tutti_status tti_mark_make(struct tti_device *device, struct tti_mark **mark, tutti_error *error);
 tutti_status tti_stream_record(struct tti_stream *stream, struct tti_mark *mark, tutti_error *error);

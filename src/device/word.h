@@ -32,6 +32,12 @@ static inline bool tti_word_reached(const struct tti_word *word, uint64_t value)
     return (int64_t)(atomic_load_explicit(&word->value, memory_order_acquire) - value) >= 0;
 }
 
+/* True if it was raised by far, past the value: it lets everybody go, and what it stands for need not have been. */
+static inline bool tti_word_is_far(const struct tti_word *word, uint64_t value)
+{
+    return tti_word_reached(word, value + TTI_WORD_FAR / 2);
+}
+
 /* Stores the value, from the host, and wakes whoever waits for it. */
 void tti_word_store(struct tti_word *word, uint64_t value);
 

@@ -50,6 +50,9 @@ for part in results faults kills; do
     STATUS=$?
     check "$part ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
 done
+OUT=$(TUTTI_FENCE_MS=300 TUTTI_LOG=error TUTTI_DEVICE_PROVIDER=nccl TUTTI_CUDA_PATH=$PWD/fake timeout 300 "$BUILD/tests/test_stream_ops" cuda given_up 2>&1)
+STATUS=$?
+check "streams that are given up ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
 OUT=$(TUTTI_CUDA_PATH=$PWD/fake timeout 300 "$BUILD/tests/test_nccl" one results 2>&1)
 check "processes on one GPU ($(tail -n 3 <<<"$OUT"))" 0 $?
 finish

@@ -172,7 +172,6 @@ static void count(struct tti_started *started)
     atomic_store_explicit(&started->asked, false, memory_order_relaxed);
     atomic_store_explicit(&started->status, TUTTI_IN_PROGRESS, memory_order_relaxed);
     atomic_fetch_add_explicit(&queue->count, 1, memory_order_release);
-    atomic_fetch_add_explicit(&started->turn->gate->used, 1, memory_order_relaxed);
 }
 
 /* Nobody waits for it: it is freed when it ends, or now. */
@@ -311,18 +310,39 @@ static tutti_status branch_off(struct tti_streams *streams, struct tti_stream *s
     return status;
 }
 
+/* The stream that an op is on was given up: no rank takes what is on it for done. It is not let go before this returns. */
+static void give_up_stream(void *context)
+{
+    struct tti_streams *streams = context;
+    tutti_comm *data = streams->data;
+    tti_comm_break_apart(data, TTI_LEAVE, TUTTI_ERR_CANCELLED, data->rank,
+                         "rank %d: a stream of %s waited for too long, and was given up with the calls on it",
+                         data->rank, streams->device->name);
+    if (streams->provider != NULL) streams->provider->give_up(streams);
+}
+
+static tutti_status find_gate(struct tti_streams *streams, struct tti_stream *stream, struct tti_stream_gate **gate,
+                              tutti_error *error)
+{
+    *gate = tti_gates_find(&streams->gates, stream, error);
+    if (*gate == NULL) return error->status;
+    atomic_fetch_add_explicit(&(*gate)->used, 1, memory_order_seq_cst);
+    tti_gate_guard(*gate, give_up_stream, streams);
+    return TUTTI_OK;
+}
+
 /* With the lock of the side stream. */
 static tutti_status enqueue(struct tti_started *started, struct tti_stream *stream, tutti_error *error)
 {
     struct tti_turn *turn = started->turn;
     struct tti_streams *streams = turn->comm->queue.streams;
     if (turn->provider != NULL && !turn->blocking) {
+        TTI_TRY(find_gate(streams, stream, &turn->origin, error));
         TTI_TRY(branch_off(streams, stream, error));
         stream = streams->side;
     }
     turn->stream = stream;
-    turn->gate = tti_gates_find(&streams->gates, stream, error);
-    if (turn->gate == NULL) return error->status;
+    TTI_TRY(find_gate(streams, stream, &turn->gate, error));
     TTI_TRY(tti_uses_begin(turn->uses, stream, error));
     return turn->provider != NULL ? turn->provider->show(started, error) : tti_turn_put_reached(started, error);
 }

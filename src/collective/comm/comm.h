@@ -316,6 +316,8 @@ tutti_status tti_comm_break_apart(tutti_comm *comm, enum tti_kind kind, tutti_st
                                   const char *format, ...) __attribute__((format(printf, 5, 6)));
 /* The same for what whoever moves frames has found or heard, of which nobody is told. False: it is broken already. */
 bool tti_comm_store_failure(tutti_comm *comm, const tutti_error *error);
+/* What broke it, for another comm to break with; false: nothing has, or whoever did stopped on the way. */
+bool tti_comm_failure(tutti_comm *comm, tutti_error *failure);
 static inline bool tti_comm_is_broken(const tutti_comm *comm)
 {
     return atomic_load_explicit(&comm->area->broken, memory_order_seq_cst) != TTI_WHOLE;

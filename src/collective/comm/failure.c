@@ -240,6 +240,15 @@ static tutti_status adopt(tutti_comm *comm, enum tti_kind kind, uint64_t sequenc
     return error->status;
 }
 
+bool tti_comm_failure(tutti_comm *comm, tutti_error *failure)
+{
+    if (!tti_comm_is_broken(comm) || !await_broken(comm)) return false;
+    *failure = comm->area->failure;
+    failure->text[sizeof failure->text - 1] = '\0';
+    tutti_text_printable(failure->text);
+    return true;
+}
+
 tutti_status tti_comm_notify(tutti_comm *comm, enum tti_kind kind)
 {
     return adopt(comm, kind, 0, &comm->errors.call);

@@ -66,7 +66,8 @@ void tti_device_letter_end(struct tti_device_letter *device);
 /* Whether its stream has come to it. Enters no driver. */
 static inline bool tti_device_letter_has_come(const struct tti_device_letter *device)
 {
-    return device->gate != NULL && tti_gate_reached(&device->gate->gate, device->turn);
+    return device->gate != NULL && tti_gate_reached(&device->gate->gate, device->turn) &&
+           atomic_load_explicit(&device->stream->given_up, memory_order_acquire) == 0; /* else it need not have */
 }
 /* OK unless the stream never comes, or copies are never done. Likewise. */
 tutti_status tti_device_letter_state(const struct tti_device_letter *device, tutti_error *error);

@@ -12,6 +12,7 @@
 #include "collective/op/staging.h"
 #include "collective/op/thread_local_op.h"
 #include "collective/op/turn.h"
+#include "collective/peers/net.h"
 #include <string.h>
 
 #define MS INT64_C(1000000)
@@ -223,11 +224,24 @@ static tutti_status progress_polled(void *op)
     return tti_turn_flies(started) ? watch_flight(started) : advance_staged(started);
 }
 
+/* One that is staged waits here for its stream too, and must learn meanwhile that a rank was lost or has broken the comm. */
+static tutti_status poll_queued(struct tti_started *first)
+{
+    tutti_comm *comm = first->op.comm;
+    if (!tti_turn_is_polled(first)) return TUTTI_OK;
+    tutti_status status = tti_comm_health(comm, (enum tti_kind)first->op.call.kind, true);
+    if (status < 0) tti_queue_fail(first, status);
+    return status;
+}
+
 tutti_status tti_queue_poll(tutti_comm *comm, int64_t now_ns)
 {
     struct tti_started *first = tti_queue_first(comm);
     if (first != NULL && first->turn != NULL) tti_turn_watch(first);
-    if (first == NULL || first->failed != TUTTI_OK || first->op.state == TTI_OP_QUEUED) return TUTTI_OK;
+    if (first == NULL || first->failed != TUTTI_OK) return TUTTI_OK;
+    if (comm->lanes != NULL && tti_turn_is_polled(first))
+        tti_net_pump(comm->lanes->net); /* else nobody may, meanwhile */
+    if (first->op.state == TTI_OP_QUEUED) return poll_queued(first);
     struct tti_waitable waitable = tti_queue_waitable(first);
     waitable.progress = tti_turn_is_polled(first) ? progress_polled : tti_op_progress;
     waitable.object = &first->op;

@@ -39,7 +39,8 @@ tutti_status tti_turn_come(struct tti_started *started)
     tutti_comm *comm = started->op.comm;
     tutti_error error = {0};
     bool reached = turn->flies ? turn->provider->reached(started) : tti_gate_reached(&turn->gate->gate, turn->number);
-    if (reached) { /* deadlines count from here */
+    if (reached && tti_comm_is_broken(comm)) return TUTTI_IN_PROGRESS; /* a stream that was given up comes to it, too */
+    if (reached) {                                                     /* deadlines count from here */
         atomic_store_explicit(&turn->reached, true, memory_order_relaxed);
         started->wait_state = (struct tti_wait_state){.since_ns = started->op.deadline_ms != 0 ? tti_now_ns() : 0};
         return TUTTI_OK;
@@ -51,6 +52,24 @@ tutti_status tti_turn_come(struct tti_started *started)
     tti_call_describe(&started->op.call, call, sizeof call);
     return tti_comm_break(comm, (enum tti_kind)started->op.call.kind, status, comm->rank,
                           "rank %d called %s, and the stream never comes to it: %s", comm->rank, call, error.text);
+}
+
+tutti_status tti_turn_inherit(struct tti_started *started)
+{
+    tutti_comm *comm = started->op.comm;
+    enum tti_kind kind = (enum tti_kind)started->op.call.kind;
+    tutti_error error;
+    if (tti_comm_is_broken(comm)) return tti_comm_health(comm, kind, false);
+    if (!tti_comm_failure(started->turn->comm, &error)) return TUTTI_IN_PROGRESS;
+    return tti_comm_break(comm, kind, error.status, error.peer, "%s", error.text);
+}
+
+tutti_status tti_turn_released(struct tti_started *started)
+{
+    tutti_comm *comm = started->op.comm;
+    return tti_comm_break(comm, (enum tti_kind)started->op.call.kind, TUTTI_ERR_CANCELLED, comm->rank,
+                          "rank %d: a stream was freed while it waited for the end of an op, which was given up",
+                          comm->rank);
 }
 
 void tti_turn_detail(const struct tti_started *started, char *text, size_t bytes)
@@ -206,6 +225,14 @@ void tti_turn_lend(struct tti_turn *turn, struct tti_pinned *pinned)
     turn->lent = lent;
 }
 
+static void leave_gates(struct tti_turn *turn)
+{
+    if (turn->left_gates) return;
+    turn->left_gates = true;
+    if (turn->gate != NULL) atomic_fetch_sub_explicit(&turn->gate->used, 1, memory_order_release);
+    if (turn->origin != NULL) atomic_fetch_sub_explicit(&turn->origin->used, 1, memory_order_release);
+}
+
 void tti_turn_end(struct tti_started *started, tutti_status status)
 {
     struct tti_turn *turn = started->turn;
@@ -214,7 +241,7 @@ void tti_turn_end(struct tti_started *started, tutti_status status)
     struct tti_stream *stream = turn->called_on;
     if (turn->watched) stream->device->ops->watch(stream->device, turn->gate->stream, false);
     if (turn->number != 0) tti_gate_open(&turn->gate->gate, turn->number);
-    if (turn->gate != NULL) atomic_fetch_sub_explicit(&turn->gate->used, 1, memory_order_release);
+    leave_gates(turn);
     if (turn->flies) atomic_fetch_sub_explicit(&turn->comm->queue.streams->flying, 1, memory_order_relaxed);
     tti_uses_let_go(turn->uses);
     if (status < 0)
@@ -235,6 +262,7 @@ static void give_lent(struct tti_turn *turn)
 void tti_turn_reset(struct tti_started *started)
 {
     struct tti_turn *turn = started->turn;
+    leave_gates(turn);
     give_lent(turn);
     tti_staging_free(turn->staging);
     tti_free(turn->mine);

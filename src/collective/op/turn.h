@@ -67,11 +67,13 @@ struct tti_lent {
 
 /* An op's place on a stream. From `gate` on it is about one start of the op. */
 struct tti_turn {
-    tutti_comm *comm;             /* that it was called on */
-    struct tti_stream *called_on; /* a reference */
-    struct tti_uses *uses;        /* the memory that it uses */
-    struct tti_stream_gate *gate; /* NULL: it was not put anywhere yet */
-    uint64_t number;              /* at the gate; 0: it is not put there */
+    tutti_comm *comm;               /* that it was called on */
+    struct tti_stream *called_on;   /* a reference */
+    struct tti_uses *uses;          /* the memory that it uses */
+    struct tti_stream_gate *gate;   /* NULL: it was not put anywhere yet; used, as the next, until `left_gates` */
+    struct tti_stream_gate *origin; /* of the caller's stream, where it is put on another one that begins there */
+    bool left_gates;
+    uint64_t number; /* at the gate; 0: it is not put there */
     _Atomic bool reached;
     _Atomic bool met; /* the ranks have, and it was issued */
     bool watched;     /* its device is asked from time to time whether it has failed */
@@ -115,6 +117,9 @@ struct tti_device_provider {
     tutti_status (*follow)(struct tti_started *started, struct tti_stream *stream, tutti_error *error);
     /* The comm has failed between the launch and its verdict: whatever was issued touches nothing any more, soon. */
     void (*abandon)(struct tti_streams *streams);
+    /* One of its streams is given up: what is on it, and may run on data that are not there, touches nothing once this returns, on
+     * any rank, and no op that has not ended is taken for done. By any thread; may block for a bounded time. */
+    void (*give_up)(struct tti_streams *streams);
     void (*close)(struct tti_streams *streams);
 };
 
@@ -146,6 +151,10 @@ static inline bool tti_turn_is_crowded(const struct tti_started *started)
 
 /* True if the meeting before this op may begin. */
 bool tti_turn_may_meet(const struct tti_started *started);
+/* The device has let it end without doing it, since its comm or the one that it was called on is broken: the error. */
+tutti_status tti_turn_inherit(struct tti_started *started);
+/* A stream that waited for its end was given up, and let go by the word that says so: the op is given up with it. */
+tutti_status tti_turn_released(struct tti_started *started);
 /* " (its stream has not come to it yet)" */
 void tti_turn_detail(const struct tti_started *started, char *text, size_t bytes);
 /* A meeting is over, or has failed: the op is issued, goes to its queue, or ends. */

@@ -365,10 +365,10 @@ static bool reached(const struct tti_started *started)
     return tti_word_reached(&engine->words.ready[engine->comm->rank], shown->ready);
 }
 
-/* Far past its number: a stream that held for it was given up, and the op with it. */
-static bool is_released(const struct tti_word *word, uint64_t value)
+/* True once kernels that begin touch nothing. A kernel that has ended while it was not had its say. */
+static bool is_aborted(const struct tti_cuda_engine *engine)
 {
-    return tti_word_reached(word, value + TTI_WORD_FAR / 2);
+    return atomic_load_explicit(&engine->words.abort->value, memory_order_acquire) != 0;
 }
 
 static tutti_status progress(struct tti_op *op)
@@ -377,11 +377,9 @@ static tutti_status progress(struct tti_op *op)
     struct tti_cuda_engine *engine = engine_of(started);
     struct tti_device *device = engine->device;
     tutti_error error = {0};
-    if (is_released(engine->words.done, started->turn->verdict.done))
-        return tti_comm_break(op->comm, (enum tti_kind)op->call.kind, TUTTI_ERR_CANCELLED, op->comm->rank,
-                              "rank %d: a stream was freed while it waited for the end of an op, which was given up",
-                              op->comm->rank);
-    if (tti_word_reached(engine->words.done, started->turn->verdict.done)) return TUTTI_OK;
+    if (tti_word_is_far(engine->words.done, started->turn->verdict.done)) return tti_turn_released(started);
+    if (tti_word_reached(engine->words.done, started->turn->verdict.done))
+        return is_aborted(engine) ? tti_turn_inherit(started) : TUTTI_OK;
     if (!tti_device_is_poisoned(device)) return TUTTI_IN_PROGRESS;
     tti_device_poison_error(device, &error);
     return tti_comm_break(op->comm, (enum tti_kind)op->call.kind, TUTTI_ERR_DEVICE, op->comm->rank, "rank %d: %s",
@@ -435,5 +433,6 @@ const struct tti_device_provider tti_device_provider_cuda = {
     .reached = reached,
     .follow = follow,
     .abandon = abandon,
+    .give_up = abandon,
     .close = close_engine,
 };

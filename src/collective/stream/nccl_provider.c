@@ -316,6 +316,12 @@ static void ask_for_end(struct tti_nccl_engine *engine, const struct tti_started
     tti_nccl_ask(engine, stream);
 }
 
+/* True once what NCCL has on streams may end without having done its work. */
+static bool is_doomed(const struct tti_nccl_engine *engine)
+{
+    return atomic_load_explicit(&engine->life, memory_order_acquire) != TTI_NCCL_ALIVE;
+}
+
 static tutti_status progress(struct tti_op *op)
 {
     struct tti_started *started = tti_started_of(op);
@@ -323,7 +329,9 @@ static tutti_status progress(struct tti_op *op)
     int rank = op->comm->rank, code = atomic_load_explicit(&engine->async_error, memory_order_acquire);
     bool failed = tti_device_is_poisoned(engine->device);
     tutti_error error = {0};
-    if (tti_word_reached(engine->done, started->turn->verdict.done)) return TUTTI_OK;
+    if (tti_word_is_far(engine->done, started->turn->verdict.done)) return tti_turn_released(started);
+    if (tti_word_reached(engine->done, started->turn->verdict.done))
+        return is_doomed(engine) ? tti_turn_inherit(started) : TUTTI_OK;
     tutti_status blamed = failed || code == TTI_NCCL_OK ? TUTTI_OK : blame_the_lost(engine, op);
     if (blamed != TUTTI_OK) return blamed;
     if (failed)
@@ -340,6 +348,14 @@ static tutti_status progress(struct tti_op *op)
 static void abandon(struct tti_streams *streams)
 {
     tti_nccl_reap(streams->engine);
+}
+
+static void give_up(struct tti_streams *streams)
+{
+    struct tti_nccl_engine *engine = streams->engine;
+    tti_nccl_reap(engine);
+    if (!await_end(engine, tti_now_ns() + engine->fence_ns))
+        tti_log(TUTTI_WARN, "rank %d: NCCL may still work on a stream that was given up", engine->rank);
 }
 
 static void stop(struct tti_op *op)
@@ -373,6 +389,7 @@ const struct tti_device_provider tti_device_provider_nccl = {
     .reached = reached,
     .follow = follow,
     .abandon = abandon,
+    .give_up = give_up,
     .close = close_engine,
 };
 
