@@ -236,7 +236,7 @@ struct about {
     size_t bytes;
 };
 
-/* False: the driver does not know it. */
+/* False: the driver does not know it, or answers nothing any more, which is noted. */
 static bool ask(struct tti_cuda_device *device, const void *pointer, struct about *about)
 {
     int names[] = {TTI_CUDA_POINTER_MEMORY_TYPE, TTI_CUDA_POINTER_IS_MANAGED, TTI_CUDA_POINTER_ORDINAL,
@@ -246,6 +246,7 @@ static bool ask(struct tti_cuda_device *device, const void *pointer, struct abou
     int code = device->cuda->pointer_attributes(sizeof names / sizeof *names, names, values,
                                                 (uint64_t)(uintptr_t)pointer);
     tti_cuda_leave(device);
+    if (code != TTI_CUDA_INVALID_VALUE) (void)tti_cuda_check(device, code, "cuPointerGetAttributes", NULL, NULL);
     return code == TTI_CUDA_OK && about->type != 0;
 }
 

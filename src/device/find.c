@@ -243,6 +243,10 @@ tutti_status tti_memory_take(const void *pointer, uint64_t bytes, const char *na
     const char *at = pointer;
     *buffer = NULL;
     tti_memory_find(pointer, &found);
+    if (tti_device_is_poisoned(stream->device)) { /* seen by asking whose it is: it would seem to be the host's */
+        tti_found_give(&found);
+        return tti_device_poison_error(stream->device, error);
+    }
     bool fits = serves(&found, stream->device) && bytes <= (uint64_t)(found.base + found.bytes - at) &&
                 !was_a_buffer(pointer, &found);
     tutti_status status = fits ? TUTTI_OK : refuse(pointer, bytes, name, stream, &found, error);

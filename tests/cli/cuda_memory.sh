@@ -20,6 +20,9 @@ build fake/libnvrtc.so.13 "$SRC/tests/fake/nvrtc.c"
 OUT=$(TUTTI_CUDA_PATH=$PWD/fake TUTTI_CACHE=$PWD/cache timeout 200 "$BUILD/tests/test_stream_memory" cuda:0 2>&1)
 STATUS=$?
 check "on the first GPU ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
+OUT=$(TUTTI_CUDA_PATH=$PWD/fake TUTTI_CACHE=$PWD/cache timeout 100 "$BUILD/tests/test_stream_faults" cuda:0 2>&1)
+STATUS=$?
+check "calls of the driver that fail ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
 for provider in auto staged; do
     OUT=$(TUTTI_DEVICE_PROVIDER=$provider TUTTI_CUDA_PATH=$PWD/fake TUTTI_CACHE=$PWD/cache timeout 200 "$BUILD/tests/test_stream_ops" cuda:0 2>&1)
     STATUS=$?

@@ -7,6 +7,8 @@
  * FAKE_CUDA_INIT      what cuInit answers (0)
  * FAKE_CUDA_GPUS      how many there are (2)
  * FAKE_CUDA_REACH     0: none of them reaches another one's memory
+ * FAKE_CUDA_FAULT     NAME:NTH:CODE,…  what the NTH call (from 1) of the function NAME answers; after a CODE that is for good
+ *                     (700, 719, 214 …) everything does. fake_cuda_fault(text) says so at run time, and counts anew
  * -DFAKE_WITHOUT_TRIM leaves out one function, as an old library would
  *
  * A kernel on a GPU whose arguments lead to another GPU's memory, without that being allowed to it, fails as one called wild
@@ -58,6 +60,64 @@ static struct context contexts[GPUS_MOST];
 static _Thread_local struct context *stack[DEPTH];
 static _Thread_local int depth;
 
+/* ---- Faults ------------------------------------------------------------------------------------------------------ */
+
+enum { FAULTS_MOST = 8 };
+static struct {
+    char name[48];
+    int nth, code, count;
+} faults[FAULTS_MOST];
+static _Atomic int fault_count = -1; /* -1: the environment was not read yet */
+static pthread_mutex_t faults_lock = PTHREAD_MUTEX_INITIALIZER;
+
+void fake_cuda_fault(const char *text)
+{
+    int count = 0;
+    pthread_mutex_lock(&faults_lock);
+    while (text != NULL && *text != '\0' && count < FAULTS_MOST) {
+        if (sscanf(text, "%47[^:]:%d:%d", faults[count].name, &faults[count].nth, &faults[count].code) != 3) break;
+        faults[count++].count = 0;
+        text = strchr(text, ',');
+        if (text != NULL) text++;
+    }
+    atomic_store(&fault_count, count);
+    pthread_mutex_unlock(&faults_lock);
+}
+
+static bool is_for_good(int code)
+{
+    return code == 214 || code == 220 || (code >= 700 && code <= 720 && code != 701 && code != 704 && code != 705);
+}
+
+/* What the call answers; OK: it goes on. Names may be given without their version. */
+static int fault(const char *name)
+{
+    int result = OK;
+    if (atomic_load(&fault_count) < 0) fake_cuda_fault(getenv("FAKE_CUDA_FAULT"));
+    if (atomic_load(&fault_count) == 0) return OK;
+    pthread_mutex_lock(&faults_lock);
+    for (int i = 0; i < atomic_load(&fault_count); i++) {
+        size_t length = strlen(faults[i].name);
+        if (strncmp(name, faults[i].name, length) != 0 || (name[length] != '\0' && name[length] != '_')) continue;
+        if (++faults[i].count == faults[i].nth) result = faults[i].code;
+    }
+    pthread_mutex_unlock(&faults_lock);
+    if (is_for_good(result)) atomic_store(&broken, result);
+    return result;
+}
+
+/* For the fake libnccl: the GPU fails. */
+void fake_cuda_break(int code)
+{
+    atomic_store(&broken, code);
+}
+
+#define FAULT()                                                                                                        \
+    do {                                                                                                               \
+        int answer = fault(__func__);                                                                                  \
+        if (answer != OK) return answer;                                                                               \
+    } while (0)
+
 /* What every function begins with. */
 static int enter(void)
 {
@@ -67,12 +127,14 @@ static int enter(void)
 
 int cuDriverGetVersion(int *version)
 {
+    FAULT();
     *version = from_environment("FAKE_CUDA_VERSION", 13000);
     return OK;
 }
 
 int cuInit(unsigned flags)
 {
+    FAULT();
     (void)flags;
     return from_environment("FAKE_CUDA_INIT", OK);
 }
@@ -87,7 +149,11 @@ int cuGetErrorName(int code, const char **name)
                  {100, "CUDA_ERROR_NO_DEVICE"},
                  {NO_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT"},
                  {INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE"},
-                 {ILLEGAL, "CUDA_ERROR_ILLEGAL_ADDRESS"}};
+                 {214, "CUDA_ERROR_ECC_UNCORRECTABLE"},
+                 {ILLEGAL, "CUDA_ERROR_ILLEGAL_ADDRESS"},
+                 {701, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"},
+                 {709, "CUDA_ERROR_CONTEXT_IS_DESTROYED"},
+                 {719, "CUDA_ERROR_LAUNCH_FAILED"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (names[i].code != code) continue;
         *name = names[i].name;
@@ -98,30 +164,35 @@ int cuGetErrorName(int code, const char **name)
 
 int cuDeviceGetCount(int *count)
 {
+    FAULT();
     *count = from_environment("FAKE_CUDA_GPUS", 2);
     return atomic_load(&broken);
 }
 
 int cuDeviceGet(int *device, int ordinal)
 {
+    FAULT();
     *device = ordinal;
     return OK;
 }
 
 int cuDeviceGetName(char *name, int bytes, int device)
 {
+    FAULT();
     snprintf(name, (size_t)bytes, "Fake GPU %d", device);
     return OK;
 }
 
 int cuDeviceGetUuid_v2(unsigned char uuid[16], int device)
 {
+    FAULT();
     memset(uuid, 17 + device, 16);
     return OK;
 }
 
 int cuDeviceGetAttribute(int *value, int attribute, int device)
 {
+    FAULT();
     (void)device;
     *value = attribute == 75 ? 9 : attribute == 76 ? 0 : 1;
     return OK;
@@ -129,12 +200,14 @@ int cuDeviceGetAttribute(int *value, int attribute, int device)
 
 int cuDeviceCanAccessPeer(int *can, int device, int peer)
 {
+    FAULT();
     *can = device != peer && from_environment("FAKE_CUDA_REACH", 1) != 0;
     return OK;
 }
 
 int cuDevicePrimaryCtxRetain(void **context, int device)
 {
+    FAULT();
     if (atomic_load(&broken) != OK) return atomic_load(&broken);
     contexts[device].device = device;
     contexts[device].retained++;
@@ -144,11 +217,13 @@ int cuDevicePrimaryCtxRetain(void **context, int device)
 
 int cuDevicePrimaryCtxRelease_v2(int device)
 {
+    FAULT();
     return contexts[device].retained-- > 0 ? OK : NO_CONTEXT;
 }
 
 int cuCtxPushCurrent_v2(void *context)
 {
+    FAULT();
     struct context *of = context;
     if (depth == DEPTH || of < contexts || of >= contexts + GPUS_MOST || of->retained == 0) return NO_CONTEXT;
     stack[depth++] = of;
@@ -164,6 +239,7 @@ int cuCtxPopCurrent_v2(void **context)
 
 int cuCtxGetDevice(int *device)
 {
+    FAULT();
     if (depth == 0) return NO_CONTEXT;
     *device = stack[depth - 1]->device;
     return OK;
@@ -173,6 +249,7 @@ static _Atomic unsigned reached[GPUS_MOST]; /* by contexts: bits of the GPUs who
 
 int cuCtxEnablePeerAccess(void *peer, unsigned flags)
 {
+    FAULT();
     struct context *of = peer;
     if (depth == 0 || of < contexts || of >= contexts + GPUS_MOST || flags != 0) return INVALID_VALUE;
     if (from_environment("FAKE_CUDA_REACH", 1) == 0) return 217;
@@ -183,6 +260,7 @@ int cuCtxEnablePeerAccess(void *peer, unsigned flags)
 
 int cuMemGetInfo_v2(size_t *left, size_t *total)
 {
+    FAULT();
     *total = MEMORY_BYTES;
     *left = MEMORY_BYTES / 2;
     return enter();
@@ -241,6 +319,7 @@ static struct range range_of(uint64_t pointer)
 
 int cuPointerGetAttributes(unsigned count, int *attributes, void **values, uint64_t pointer)
 {
+    FAULT();
     struct range found = range_of(pointer);
     for (unsigned i = 0; i < count; i++) switch (attributes[i]) {
         case 2: *(int *)values[i] = found.type; break;
@@ -256,6 +335,7 @@ int cuPointerGetAttributes(unsigned count, int *attributes, void **values, uint6
 
 int cuMemHostRegister_v2(void *base, size_t bytes, unsigned flags)
 {
+    FAULT();
     (void)flags;
     if (enter() != OK) return enter();
     add_range(base, bytes, 1);
@@ -264,11 +344,13 @@ int cuMemHostRegister_v2(void *base, size_t bytes, unsigned flags)
 
 int cuMemHostUnregister(void *base)
 {
+    FAULT();
     return remove_range(base) ? enter() : INVALID_VALUE;
 }
 
 int cuMemHostGetDevicePointer_v2(uint64_t *address, void *base, unsigned flags)
 {
+    FAULT();
     (void)flags;
     *address = (uint64_t)(uintptr_t)base;
     return enter();
@@ -299,16 +381,19 @@ static int take(uint64_t *address, size_t bytes, int managed)
 
 int cuMemAlloc_v2(uint64_t *address, size_t bytes)
 {
+    FAULT();
     return take(address, bytes, 0);
 }
 
 int cuMemAllocManaged(uint64_t *address, size_t bytes, unsigned flags)
 {
+    FAULT();
     return flags == 1 ? take(address, bytes, 1) : INVALID_VALUE;
 }
 
 int cuIpcGetMemHandle(struct handle *handle, uint64_t address)
 {
+    FAULT();
     struct range range = range_of(address);
     if (range.fd == 0 || range.managed) return INVALID_VALUE;
     *handle = (struct handle){.process = (int)getpid(), .fd = range.fd, .bytes = range.bytes};
@@ -317,6 +402,7 @@ int cuIpcGetMemHandle(struct handle *handle, uint64_t address)
 
 int cuIpcOpenMemHandle_v2(uint64_t *address, struct handle handle, unsigned flags)
 {
+    FAULT();
     char path[64];
     if (flags != 1 || handle.process == (int)getpid()) return flags != 1 ? INVALID_VALUE : NO_CONTEXT;
     snprintf(path, sizeof path, "/proc/%d/fd/%d", handle.process, handle.fd);
@@ -331,6 +417,7 @@ int cuIpcOpenMemHandle_v2(uint64_t *address, struct handle handle, unsigned flag
 
 int cuIpcCloseMemHandle(uint64_t address)
 {
+    FAULT();
     struct range range = range_of(address);
     if (range.fd != 0 || !remove_range((void *)(uintptr_t)address)) return INVALID_VALUE;
     munmap(range.base, range.bytes);
@@ -339,6 +426,7 @@ int cuIpcCloseMemHandle(uint64_t address)
 
 int cuMemFree_v2(uint64_t address)
 {
+    FAULT();
     struct range range = range_of(address);
     if (!remove_range((void *)(uintptr_t)address)) return INVALID_VALUE;
     munmap(range.base, range.bytes);
@@ -515,6 +603,7 @@ static int put(void *handle, struct work work)
 
 int cuStreamCreate(void **handle, unsigned flags)
 {
+    FAULT();
     struct stream *stream;
     if (flags != 1) return INVALID_VALUE;
     if (enter() != OK) return enter();
@@ -531,6 +620,7 @@ int cuStreamCreate(void **handle, unsigned flags)
 /* What is on it is still done. */
 int cuStreamDestroy_v2(void *handle)
 {
+    FAULT();
     struct stream *stream = handle;
     pthread_mutex_lock(&lock);
     stream->ended = true;
@@ -541,6 +631,7 @@ int cuStreamDestroy_v2(void *handle)
 
 int cuStreamQuery(void *handle)
 {
+    FAULT();
     struct stream *stream = handle;
     if (enter() != OK) return enter();
     pthread_mutex_lock(&lock);
@@ -551,12 +642,14 @@ int cuStreamQuery(void *handle)
 
 int cuStreamGetCtx(void *handle, void **context)
 {
+    FAULT();
     *context = ((struct stream *)handle)->context;
     return enter();
 }
 
 int cuStreamIsCapturing(void *handle, int *status)
 {
+    FAULT();
     *status = atomic_load(&((struct stream *)handle)->captured);
     return enter();
 }
@@ -564,6 +657,7 @@ int cuStreamIsCapturing(void *handle, int *status)
 /* Nothing can be put on it until the capture ends. */
 int cuStreamBeginCapture_v2(void *handle, int mode)
 {
+    FAULT();
     (void)mode;
     atomic_store(&((struct stream *)handle)->captured, true);
     return atomic_load(&broken);
@@ -571,6 +665,7 @@ int cuStreamBeginCapture_v2(void *handle, int mode)
 
 int cuStreamEndCapture(void *handle, void **graph)
 {
+    FAULT();
     *graph = NULL;
     atomic_store(&((struct stream *)handle)->captured, false);
     return atomic_load(&broken);
@@ -578,18 +673,21 @@ int cuStreamEndCapture(void *handle, void **graph)
 
 int cuStreamWaitEvent(void *stream, void *event, unsigned flags)
 {
+    FAULT();
     struct event *of = event;
     return flags != 0 ? INVALID_VALUE : put(stream, (struct work){.kind = WAIT_EVENT, .record = of->last});
 }
 
 int cuStreamWaitValue64_v2(void *stream, uint64_t address, uint64_t value, unsigned flags)
 {
+    FAULT();
     if (flags != 0) return INVALID_VALUE;
     return put(stream, (struct work){.kind = WAIT_VALUE, .to = (char *)(uintptr_t)address, .value = value});
 }
 
 int cuStreamWriteValue64_v2(void *stream, uint64_t address, uint64_t value, unsigned flags)
 {
+    FAULT();
     if (flags != 0) return INVALID_VALUE;
     return put(stream, (struct work){.kind = WRITE_VALUE, .to = (char *)(uintptr_t)address, .value = value});
 }
@@ -597,11 +695,13 @@ int cuStreamWriteValue64_v2(void *stream, uint64_t address, uint64_t value, unsi
 /* What the fake libnccl does its work by. */
 int cuLaunchHostFunc(void *stream, void (*function)(void *argument), void *argument)
 {
+    FAULT();
     return put(stream, (struct work){.kind = CALL, .function = function, .argument = argument});
 }
 
 int cuEventCreate(void **event, unsigned flags)
 {
+    FAULT();
     if (flags != 2) return INVALID_VALUE;
     *event = calloc(1, sizeof(struct event));
     return enter();
@@ -609,6 +709,7 @@ int cuEventCreate(void **event, unsigned flags)
 
 int cuEventDestroy_v2(void *event)
 {
+    FAULT();
     struct event *of = event;
     pthread_mutex_lock(&lock);
     of->next = events;
@@ -619,6 +720,7 @@ int cuEventDestroy_v2(void *event)
 
 int cuEventRecord(void *event, void *stream)
 {
+    FAULT();
     struct event *of = event;
     struct record *record = calloc(1, sizeof *record);
     pthread_mutex_lock(&lock);
@@ -631,6 +733,7 @@ int cuEventRecord(void *event, void *stream)
 
 int cuEventQuery(void *event)
 {
+    FAULT();
     struct event *of = event;
     if (enter() != OK) return enter();
     return of->last == NULL || atomic_load(&of->last->done) ? OK : NOT_READY;
@@ -640,6 +743,7 @@ int cuEventQuery(void *event)
 
 int cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, void *stream)
 {
+    FAULT();
     return put(stream,
                (struct work){
                    .kind = COPY, .to = (char *)(uintptr_t)to, .from = (const char *)(uintptr_t)from, .bytes = bytes});
@@ -655,21 +759,25 @@ static int fill(uint64_t to, uint64_t value, size_t width, size_t pitch, size_t 
 
 int cuMemsetD8Async(uint64_t to, unsigned char value, size_t count, void *stream)
 {
+    FAULT();
     return fill(to, value, 1, 1, count, stream);
 }
 
 int cuMemsetD16Async(uint64_t to, unsigned short value, size_t count, void *stream)
 {
+    FAULT();
     return fill(to, value, 2, 2, count, stream);
 }
 
 int cuMemsetD32Async(uint64_t to, unsigned value, size_t count, void *stream)
 {
+    FAULT();
     return fill(to, value, 4, 4, count, stream);
 }
 
 int cuMemsetD2D32Async(uint64_t to, size_t pitch, unsigned value, size_t width, size_t height, void *stream)
 {
+    FAULT();
     return width != 1 ? INVALID_VALUE : fill(to, value, 4, pitch, height, stream);
 }
 
@@ -684,6 +792,7 @@ static bool is_pool(const void *pool)
 
 int cuMemPoolCreate(void **pool, const int *properties)
 {
+    FAULT();
     pools[properties[3]] = 0; /* location.id */
     *pool = &pools[properties[3]];
     return enter();
@@ -691,11 +800,13 @@ int cuMemPoolCreate(void **pool, const int *properties)
 
 int cuMemPoolDestroy(void *pool)
 {
+    FAULT();
     return is_pool(pool) ? enter() : INVALID_VALUE;
 }
 
 int cuMemPoolSetAccess(void *pool, const struct access *access, size_t count)
 {
+    FAULT();
     if (!is_pool(pool)) return INVALID_VALUE;
     *(unsigned *)pool = bits_of(access, count);
     return enter();
@@ -703,6 +814,7 @@ int cuMemPoolSetAccess(void *pool, const struct access *access, size_t count)
 
 int cuMemPoolSetAttribute(void *pool, int attribute, void *value)
 {
+    FAULT();
     (void)value;
     return is_pool(pool) && (attribute == 3 || attribute == 4) ? enter() : INVALID_VALUE;
 }
@@ -710,12 +822,14 @@ int cuMemPoolSetAttribute(void *pool, int attribute, void *value)
 #ifndef FAKE_WITHOUT_TRIM
 int cuMemPoolTrimTo(void *pool, size_t bytes)
 {
+    FAULT();
     return is_pool(pool) && bytes == 0 ? enter() : INVALID_VALUE;
 }
 #endif
 
 int cuMemAllocFromPoolAsync(uint64_t *address, size_t bytes, void *pool, void *stream)
 {
+    FAULT();
     (void)stream;
     if (enter() != OK || !is_pool(pool)) return enter() != OK ? enter() : INVALID_VALUE;
     char *memory = bytes > MEMORY_BYTES ? NULL : aligned_alloc(256, (bytes + 255) / 256 * 256);
@@ -728,12 +842,14 @@ int cuMemAllocFromPoolAsync(uint64_t *address, size_t bytes, void *pool, void *s
 /* As the driver does, forgets it at once and frees it when the stream gets there. */
 int cuMemFreeAsync(uint64_t address, void *stream)
 {
+    FAULT();
     if (!remove_range((void *)(uintptr_t)address)) return INVALID_VALUE;
     return put(stream, (struct work){.kind = FREE, .to = (char *)(uintptr_t)address});
 }
 
 int cuMemGetAllocationGranularity(size_t *bytes, const void *properties, int option)
 {
+    FAULT();
     (void)properties;
     (void)option;
     *bytes = GRANULE;
@@ -742,6 +858,7 @@ int cuMemGetAllocationGranularity(size_t *bytes, const void *properties, int opt
 
 int cuMemCreate(uint64_t *handle, size_t bytes, const void *properties, uint64_t flags)
 {
+    FAULT();
     (void)properties;
     (void)flags;
     if (enter() != OK) return enter();
@@ -755,11 +872,13 @@ int cuMemCreate(uint64_t *handle, size_t bytes, const void *properties, uint64_t
 
 int cuMemRelease(uint64_t handle)
 {
+    FAULT();
     return close((int)handle) == 0 ? enter() : INVALID_VALUE;
 }
 
 int cuMemAddressReserve(uint64_t *address, size_t bytes, size_t alignment, uint64_t wish, uint64_t flags)
 {
+    FAULT();
     (void)alignment;
     (void)wish;
     (void)flags;
@@ -771,11 +890,13 @@ int cuMemAddressReserve(uint64_t *address, size_t bytes, size_t alignment, uint6
 
 int cuMemAddressFree(uint64_t address, size_t bytes)
 {
+    FAULT();
     return munmap((void *)(uintptr_t)address, bytes) == 0 ? enter() : INVALID_VALUE;
 }
 
 int cuMemMap(uint64_t address, size_t bytes, size_t offset, uint64_t handle, uint64_t flags)
 {
+    FAULT();
     (void)flags;
     void *base = (void *)(uintptr_t)address;
     if (lseek((int)handle, 0, SEEK_END) < (off_t)bytes) return INVALID_VALUE;
@@ -787,6 +908,7 @@ int cuMemMap(uint64_t address, size_t bytes, size_t offset, uint64_t handle, uin
 
 int cuMemUnmap(uint64_t address, size_t bytes)
 {
+    FAULT();
     void *base = (void *)(uintptr_t)address;
     if (!remove_range(base)) return INVALID_VALUE;
     return mmap(base, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == base ? enter() : NO_MEMORY;
@@ -794,6 +916,7 @@ int cuMemUnmap(uint64_t address, size_t bytes)
 
 int cuMemSetAccess(uint64_t address, size_t bytes, const struct access *access, size_t count)
 {
+    FAULT();
     if (count < 1) return INVALID_VALUE;
     set_access(address, bits_of(access, count));
     return mprotect((void *)(uintptr_t)address, bytes, PROT_READ | PROT_WRITE) == 0 ? enter() : INVALID_VALUE;
@@ -801,6 +924,7 @@ int cuMemSetAccess(uint64_t address, size_t bytes, const struct access *access, 
 
 int cuMemExportToShareableHandle(void *fd, uint64_t handle, int type, uint64_t flags)
 {
+    FAULT();
     if (type != 1 || flags != 0) return INVALID_VALUE;
     *(int *)fd = fcntl((int)handle, F_DUPFD_CLOEXEC, 0);
     return enter();
@@ -808,6 +932,7 @@ int cuMemExportToShareableHandle(void *fd, uint64_t handle, int type, uint64_t f
 
 int cuMemImportFromShareableHandle(uint64_t *handle, void *fd, int type)
 {
+    FAULT();
     int copy = type != 1 ? -1 : fcntl((int)(intptr_t)fd, F_DUPFD_CLOEXEC, 0);
     if (copy < 0) return INVALID_VALUE;
     *handle = (uint64_t)copy;
@@ -833,6 +958,7 @@ static struct kernel *find_kernel(const char *name)
 
 int cuModuleLoadDataEx(void **module, const void *code, unsigned count, int *names, void **values)
 {
+    FAULT();
     *module = kernels;
     if (strstr(code, ".entry") != NULL) return enter();
     for (unsigned i = 0; i < count; i++)
@@ -842,11 +968,13 @@ int cuModuleLoadDataEx(void **module, const void *code, unsigned count, int *nam
 
 int cuModuleUnload(void *module)
 {
+    FAULT();
     return module == kernels ? enter() : INVALID_HANDLE;
 }
 
 int cuModuleGetFunction(void **function, void *module, const char *name)
 {
+    FAULT();
     (void)module;
     pthread_mutex_lock(&lock);
     *function = find_kernel(name);
@@ -857,6 +985,7 @@ int cuModuleGetFunction(void **function, void *module, const char *name)
 
 int cuFuncLoad(void *function)
 {
+    FAULT();
     return function == NULL ? INVALID_HANDLE : enter();
 }
 
@@ -864,6 +993,7 @@ int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned gr
                    unsigned block_y, unsigned block_z, unsigned shared_bytes, void *stream, void **parameters,
                    void **extra)
 {
+    FAULT();
     struct work work = {.kind = LAUNCH, .kernel = function};
     (void)shared_bytes;
     if (parameters != NULL || grid_x * grid_y * grid_z * block_x * block_y * block_z == 0) return INVALID_VALUE;

@@ -28,6 +28,9 @@ tutti_status tti_nccl_error(const struct tti_nccl_engine *engine, const char *ca
 {
     const char *reason = engine->nccl->error_string(result), *detail = engine->nccl->last_error(engine->native);
     bool refused = result == TTI_NCCL_INVALID_USAGE || result == TTI_NCCL_INVALID_ARGUMENT;
+    if (result == TTI_NCCL_CUDA_ERROR) engine->device->ops->probe(engine->device, NULL); /* NCCL does not say which */
+    if (result == TTI_NCCL_CUDA_ERROR && tti_device_is_poisoned(engine->device))
+        return tti_device_poison_error(engine->device, error);
     return tti_error_set(error, refused ? TUTTI_ERR_UNSUPPORTED : TUTTI_ERR_SYSTEM, 0, "%s: %.80s (%d)%s%.300s", call,
                          reason == NULL ? "?" : reason, result, detail == NULL || detail[0] == '\0' ? "" : ": ",
                          detail == NULL ? "" : detail);
@@ -294,8 +297,9 @@ static void polls(struct tti_nccl_engine *engine)
         return;
     }
     if (!enter(engine)) return; /* without the GPU's context, which goes when the device is closed */
-    if (engine->nccl->async_error(engine->native, &result) == TTI_NCCL_OK && result != IN_PROGRESS)
-        atomic_store_explicit(&engine->async_error, result, memory_order_release);
+    bool told = engine->nccl->async_error(engine->native, &result) == TTI_NCCL_OK && result != IN_PROGRESS;
+    if (told && result == TTI_NCCL_CUDA_ERROR) engine->device->ops->probe(engine->device, NULL);
+    if (told) atomic_store_explicit(&engine->async_error, result, memory_order_release);
     leave(engine);
 }
 
