@@ -175,6 +175,24 @@ static void choose_column(struct conf_case *one, uint64_t hash)
     while (!conf_defined(one->type, one->column)) one->column = (one->column + 1) % CONF_COLUMNS;
 }
 
+static bool is_whole(tutti_type type)
+{
+    return type == TUTTI_I8 || type == TUTTI_U8 || (type >= TUTTI_I32 && type <= TUTTI_U64);
+}
+
+/* Makes it one that the provider has; false: it has none of this kind. */
+static bool fit(const char *only, struct conf_case *one)
+{
+    bool folds = conf_kind_reduces(one->kind), nccl = strcmp(only, "nccl") == 0;
+    one->memory = CONF_SHARED;
+    if (!nccl && one->column == CONF_USER) one->column = TUTTI_SUM;
+    if (!nccl) return true;
+    while (folds && !is_whole(one->type)) one->type = (tutti_type)((one->type + 1) % TUTTI_TYPE_COUNT);
+    if (folds) one->column %= TUTTI_AVG;
+    if (one->kind == TTI_ALL_TO_ALL) one->place = CONF_OUT_OF_PLACE;
+    return one->kind != TTI_SCAN && one->kind != TTI_EXSCAN;
+}
+
 void conf_list_add_random(struct conf_list *list, enum tti_kind kind, enum conf_tuning tuning, uint64_t seed,
                           size_t most_bytes)
 {
@@ -186,6 +204,7 @@ void conf_list_add_random(struct conf_list *list, enum tti_kind kind, enum conf_
     one.place = (enum conf_place)((hash >> 24 & 0xff) % CONF_PLACES);
     one.memory = (enum conf_memory)((hash >> 32 & 0xff) % CONF_MEMORIES);
     choose_column(&one, hash >> 40);
+    if (list->only != NULL && !fit(list->only, &one)) return;
     size_t used = conf_counts(tuning, one.type, kind, list->size, most_bytes, counts);
     one.count = counts[more % used];
     if ((more >> 32) % 3 == 0) one.count = (size_t)((more >> 8) % (counts[used - 1] + 2));

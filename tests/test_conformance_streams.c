@@ -3,7 +3,8 @@
  *
  * Conformance of collectives on streams of a device, by every provider: the list of cases of the other conformance tests, with
  * buffers in the device's memory. `test_conformance_streams cuda:0 4` runs it on a GPU, four times as many cases;
- * `test_conformance_streams cuda 1 3` on GPUs of which each rank has its own, with up to 3 ranks.
+ * `test_conformance_streams cuda 1 3` on GPUs of which each rank has its own, with up to 3 ranks, and
+ * `test_conformance_streams cuda 1 3 nccl` there by NCCL, with values whose sums are exact in any order.
  */
 #include "collective/plan/plan.h"
 #include "conformance.h"
@@ -17,13 +18,21 @@ static const char *device = "host";
 struct variant {
     enum conf_ranks ranks;
     const char *provider;
+    const char *only;
 };
 
-static const struct variant variants[] = {
-    {CONF_THREADS, "cuda"}, {CONF_PROCESSES, "cuda"},   {CONF_PAIRS, "cuda"},   {CONF_THREADS, "staged"},
-    {CONF_PAIRS, "staged"}, {CONF_PROCESSES, "staged"}, {CONF_THREADS, "auto"}, {CONF_PROCESSES, "auto"},
+static const struct variant variants[] =
+    {
+        {CONF_THREADS, "cuda", "cuda"}, {CONF_PROCESSES, "cuda", "cuda"}, {CONF_PAIRS, "cuda", "cuda"},
+        {CONF_THREADS, "staged", NULL}, {CONF_PAIRS, "staged", NULL},     {CONF_PROCESSES, "staged", NULL},
+        {CONF_THREADS, "auto", NULL},   {CONF_PROCESSES, "auto", NULL},
+},
+                            by_nccl[] = {
+                                {CONF_THREADS, "nccl", "nccl"},
+                                {CONF_PROCESSES, "nccl", "nccl"},
+                                {CONF_PAIRS, "nccl", "nccl"},
 };
-enum { VARIANTS = sizeof variants / sizeof *variants };
+static bool nccl;
 
 static void run(struct conf_list *list, const struct variant *variant)
 {
@@ -45,13 +54,15 @@ static void run(struct conf_list *list, const struct variant *variant)
 /* Every kind, with other types, reductions, counts, roots and places for each variant. */
 static void run_size(int size, int cases, size_t batch, uint64_t seed)
 {
-    for (int i = 0; i < VARIANTS; i++) {
-        struct conf_list list = {.size = size, .batch = batch};
+    const struct variant *all = nccl ? by_nccl : variants;
+    size_t count = nccl ? sizeof by_nccl / sizeof *by_nccl : sizeof variants / sizeof *variants;
+    for (size_t i = 0; i < count; i++) {
+        struct conf_list list = {.size = size, .batch = batch, .only = all[i].only};
         for (size_t kind = 0; kind < conf_kind_count; kind++)
             for (int k = 0; k < cases && conf_kinds[kind] < TTI_TUNING; k++)
                 conf_list_add_random(&list, conf_kinds[kind], CONF_DEFAULT, seed++, k == 0 ? 300000 : 20000);
         conf_list_prepare(&list, seed, false);
-        run(&list, &variants[i]);
+        run(&list, &all[i]);
         conf_list_free(&list);
     }
 }
@@ -61,6 +72,7 @@ int main(int argc, char **argv)
     int times = argc > 2 ? atoi(argv[2]) : 1, most = SANITIZED ? 4 : 8;
     if (argc > 1) device = argv[1];
     if (argc > 3) most = atoi(argv[3]);
+    nccl = argc > 4 && strcmp(argv[4], "nccl") == 0;
     conf_begin();
     conf_reference_prepare();
     for (int size = 1; size <= most; size++)

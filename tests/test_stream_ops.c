@@ -146,19 +146,19 @@ static void freed_in_flight(tutti_comm *comm, struct fault_rank *self)
     struct place place;
     tutti_op op;
     (void)self;
-    open_place(&place, TUTTI_MEMORY_LOCAL, COUNT);
+    open_place(&place, TUTTI_MEMORY_SHARED, COUNT);
     /* loads the kernel: a GPU does not while a stream stands still */
     CHECK(tutti_all_reduce(tutti_on(comm, place.stream), place.x, place.y, COUNT, TUTTI_I32, TUTTI_SUM) == TUTTI_OK);
     for (int round = 0; round < 5; round++) {
-        tutti_buffer *in = make_buffer(&place, TUTTI_MEMORY_LOCAL, COUNT);
-        tutti_buffer *out = make_buffer(&place, TUTTI_MEMORY_LOCAL, COUNT), *late[2];
+        tutti_buffer *in = make_buffer(&place, TUTTI_MEMORY_SHARED, COUNT);
+        tutti_buffer *out = make_buffer(&place, TUTTI_MEMORY_SHARED, COUNT), *late[2];
         int32_t *x = tutti_buffer_at(in, 0, COUNT), *y = tutti_buffer_at(out, 0, COUNT);
         fill(&place, in, COUNT, round + tutti_rank(comm));
         struct held held = hold_stream(&place);
         CHECK(tutti_all_reduce_start(tutti_on(comm, place.stream), x, y, COUNT, TUTTI_I32, TUTTI_SUM, &op) == TUTTI_OK);
         GOOD(&place, tutti_buffer_free(in, &place.error));
         GOOD(&place, tutti_buffer_free(out, &place.error));
-        for (int i = 0; i < 2; i++) late[i] = make_buffer(&place, TUTTI_MEMORY_LOCAL, COUNT);
+        for (int i = 0; i < 2; i++) late[i] = make_buffer(&place, TUTTI_MEMORY_SHARED, COUNT);
         for (int i = 0; i < 2; i++) fill(&place, late[i], COUNT, -1);
         refused_with(comm, tutti_all_reduce(tutti_on(comm, place.stream), x, y, COUNT, TUTTI_I32, TUTTI_SUM),
                      TUTTI_ERR_STALE, "was freed (dropped)");
@@ -251,6 +251,50 @@ static void dies(tutti_comm *comm, struct fault_rank *self)
     const tutti_error *error = tutti_comm_error(comm);
     CHECK_THAT(status == TUTTI_ERR_PEER_LOST && error->peer == 1, "%s", error == NULL ? "" : error->text);
     GOOD(&place, tutti_stream_sync(place.stream, LONG_MS, &place.error));
+    close_place(&place);
+}
+
+static void mix(void *context, void *left, const void *right, size_t count, tutti_type type)
+{
+    (void)context, (void)left, (void)right, (void)count, (void)type;
+}
+
+/* What the provider that was asked for has not is refused on all ranks, and the comm stays usable: a reduction of one's own, and
+ * between processes memory that only its owner reaches. */
+static void not_staged(tutti_comm *comm, struct fault_rank *self)
+{
+    struct place place;
+    tutti_reduction own;
+    tutti_op op;
+    (void)self;
+    CHECK(tutti_reduction_register("mix", mix, NULL, &own, NULL) == TUTTI_OK);
+    open_place(&place, TUTTI_MEMORY_SHARED, COUNT);
+    CHECK(tutti_barrier(tutti_on(comm, place.stream)) == TUTTI_OK);
+    if (strcmp(tutti_comm_provider(comm, NULL), "cuda") == 0) {
+        refused_with(comm, tutti_all_reduce(tutti_on(comm, place.stream), place.x, place.y, 1, TUTTI_I32, own),
+                     TUTTI_ERR_UNSUPPORTED, "TUTTI_DEVICE_PROVIDER=cuda, which does not have all_reduce(1 i32, ");
+        refused_with(comm,
+                     tutti_all_reduce_start(tutti_on(comm, place.stream), place.x, place.y, 1, TUTTI_I32, own, &op),
+                     TUTTI_ERR_UNSUPPORTED, "leave it at auto");
+        tutti_buffer *local = make_buffer(&place, TUTTI_MEMORY_LOCAL, COUNT);
+        int32_t *at = tutti_buffer_at(local, 0, COUNT);
+        bool near = fault_shared->scratch[0] == 0;
+        tutti_status status = tutti_all_reduce(tutti_on(comm, place.stream), at, place.y, 1, TUTTI_I32, TUTTI_SUM);
+        if (near)
+            CHECK(status == TUTTI_OK);
+        else
+            refused_with(comm, status, TUTTI_ERR_UNSUPPORTED, "rank 0 cannot reach the memory of all ranks");
+        status = tutti_all_reduce_start(tutti_on(comm, place.stream), at, place.y, 1, TUTTI_I32, TUTTI_SUM, &op);
+        CHECK(status == TUTTI_OK);
+        if (near)
+            CHECK(tutti_wait(op) == TUTTI_OK);
+        else
+            refused_with(comm, tutti_wait(op), TUTTI_ERR_UNSUPPORTED, "leave it at auto");
+        CHECK(tutti_buffer_free(local, NULL) == TUTTI_OK);
+    }
+    fill(&place, place.in, COUNT, tutti_rank(comm));
+    CHECK(tutti_all_reduce(tutti_on(comm, place.stream), place.x, place.y, COUNT, TUTTI_I32, TUTTI_SUM) == TUTTI_OK);
+    CHECK(read_one(&place, place.out, COUNT - 1, place.stream) == sum_of(comm, 0));
     close_place(&place);
 }
 
@@ -362,6 +406,8 @@ static void run_all(bool processes)
     run_body("stale", stale, 2, processes, over_tcp);
     run_body("stale stream", stale_stream, 2, processes, over_tcp);
     run_body("remembers", remembers, 2, processes, over_tcp);
+    fault_shared->scratch[0] = (char)processes;
+    if (provider != NULL && strcmp(provider, "cuda") == 0) run_body("not staged", not_staged, 3, processes, over_tcp);
     run_body("a group differs", group_differs, 3, processes, over_tcp);
     run_given_up(processes);
     if (processes) run_body("dies", dies, 3, processes, over_tcp);

@@ -28,18 +28,21 @@ struct place {
 
 #define GOOD(place, call) CHECK_THAT((call) == TUTTI_OK, "%s", (place)->error.text)
 
-static void open_place(struct place *place, int count)
+static void open_place_of(struct place *place, tutti_memory memory, int count)
 {
     memset(place, 0, sizeof *place);
     GOOD(place, tutti_device_open("host", &place->device, &place->error));
     GOOD(place, tutti_stream_create(place->device, &place->stream, &place->error));
-    GOOD(place,
-         tutti_buffer_create(place->device, TUTTI_MEMORY_LOCAL, TUTTI_I32, (size_t)count, &place->in, &place->error));
-    GOOD(place,
-         tutti_buffer_create(place->device, TUTTI_MEMORY_LOCAL, TUTTI_I32, (size_t)count, &place->out, &place->error));
+    GOOD(place, tutti_buffer_create(place->device, memory, TUTTI_I32, (size_t)count, &place->in, &place->error));
+    GOOD(place, tutti_buffer_create(place->device, memory, TUTTI_I32, (size_t)count, &place->out, &place->error));
     place->x = tutti_buffer_at(place->in, 0, (size_t)count);
     place->y = tutti_buffer_at(place->out, 0, (size_t)count);
     CHECK(place->x != NULL && place->y != NULL);
+}
+
+static void open_place(struct place *place, int count)
+{
+    open_place_of(place, TUTTI_MEMORY_SHARED, count);
 }
 
 static tutti_status sync_place(struct place *place)
@@ -318,7 +321,7 @@ static void leaves_early(tutti_comm *comm, struct fault_rank *self)
     static struct place places[FAULT_RANKS];
     struct place *place = &places[tutti_rank(comm)];
     (void)self;
-    open_place(place, COUNT);
+    open_place_of(place, TUTTI_MEMORY_LOCAL, COUNT); /* shared memory would stay mapped */
     tti_fault_delay(place->device, 1000000);
     for (int i = 0; i < 20; i++) {
         tutti_op op;

@@ -200,7 +200,7 @@ TUTTI_API tutti_comm *tutti_on(tutti_comm *comm, tutti_stream *stream);
 TUTTI_API tutti_status tutti_stream_wait(tutti_stream *stream, tutti_op op, tutti_error *error);
 
 /* Who carries out the comm's calls on streams, from its first one on: "cuda", "nccl", "staged", or "host" for those that the
- * host carries out in place, on device "host"; NULL before. Single calls that "cuda" or "nccl" cannot do are staged;
+ * host carries out in place, on device "host"; NULL before. Single calls that "cuda" or "nccl" cannot do are staged (refused, where TUTTI_DEVICE_PROVIDER asks for one);
  * tutti_comm_stats counts them, and a trace names the one of each. *why (may be NULL): why that one, good as long as the
  * comm. */
 TUTTI_API const char *tutti_comm_provider(const tutti_comm *comm, const char **why);

@@ -221,6 +221,7 @@ typedef struct tutti_library {
     size_t struct_size; /* to be set before the call: sizeof(tutti_library) */
     char path[512];     /* as it was loaded; a bare name was found by the loader itself */
     char version[32];   /* of cuda: the newest CUDA that the driver can run */
+    char has[320];      /* of nccl: what that version can do, and what is staged; for people. Else empty */
 } tutti_library;
 
 /* Loads "cuda" (the driver's), "nvrtc" or "nccl" from where people have it: TUTTI_CUDA_PATH, the loader's path, CUDA_HOME,

@@ -52,6 +52,7 @@ static void tell_library(int out, const struct gpu_library *of)
     else
         tell(out, of->later ? FOUND_NOTE : FOUND_GOOD, "library", NULL, "%s: %s%s, %s%s%s", of->title,
              strcmp(of->name, "cuda") == 0 ? "driver for CUDA " : "", found.version, found.path, kind, of->use);
+    if (found.has[0] != '\0') tell(out, FOUND_GOOD, "library", NULL, "%s %s: %s", of->title, found.version, found.has);
 }
 
 static void tell_gpu(int out, int number)

@@ -3,6 +3,7 @@
 
 #include "base/status.h"
 #include "device/nccl_api.h"
+#include "device/nvrtc.h"
 #include "device/open.h"
 #include <dlfcn.h>
 #include <glob.h>
@@ -118,14 +119,31 @@ static bool try_cuda_home(struct search *search)
     return false;
 }
 
-/* The nvidia packages of an environment: PREFIX/lib/python3.12/site-packages/nvidia/nccl/lib. */
+/* The nvidia packages of an environment: PREFIX/lib/python3.12/site-packages/nvidia/nccl/lib. Debian has its own in
+ * dist-packages, and what is installed beside them below PREFIX/local. */
 static bool try_python(struct search *search, const char *prefix)
 {
+    static const char *const below[] = {"lib/python3*/site-packages", "lib/python3*/dist-packages",
+                                        "local/lib/python3*/dist-packages"};
     char pattern[TTI_LIBRARY_PATH];
     if (prefix == NULL || prefix[0] == '\0') return false;
     add_place(search, "Python's packages below %.60s", prefix);
-    (void)snprintf(pattern, sizeof pattern, "%.400s/lib/python3*/site-packages/nvidia/*/lib", prefix);
-    return try_glob(search, pattern);
+    for (size_t i = 0; i < sizeof below / sizeof *below; i++) {
+        (void)snprintf(pattern, sizeof pattern, "%.400s/%s/nvidia/*/lib", prefix, below[i]);
+        if (try_glob(search, pattern)) return true;
+    }
+    return false;
+}
+
+/* What `pip install --user` has installed. */
+static bool try_user_python(struct search *search)
+{
+    const char *base = getenv("PYTHONUSERBASE"), *home = getenv("HOME");
+    char prefix[TTI_LIBRARY_PATH];
+    if (base != NULL && base[0] != '\0') return try_python(search, base);
+    if (home == NULL || home[0] == '\0') return false;
+    (void)snprintf(prefix, sizeof prefix, "%.400s/.local", home);
+    return try_python(search, prefix);
 }
 
 /* The prefix of the python3 that the shell would start. */
@@ -142,7 +160,7 @@ static bool python_prefix(char prefix[TTI_LIBRARY_PATH])
         char *folder = strrchr(one, '/');
         if (folder == NULL) continue;
         *folder = '\0';
-        (void)snprintf(prefix, TTI_LIBRARY_PATH, "%s", one);
+        (void)snprintf(prefix, TTI_LIBRARY_PATH, "%s", one[0] == '\0' ? "/usr" : one);
         return true;
     }
     return false;
@@ -153,6 +171,7 @@ static bool try_pythons(struct search *search)
     char prefix[TTI_LIBRARY_PATH];
     const char *environment = getenv("VIRTUAL_ENV"), *conda = getenv("CONDA_PREFIX");
     if (try_python(search, environment) || try_python(search, conda)) return true;
+    if (try_user_python(search)) return true;
     if (!python_prefix(prefix)) return false;
     if (environment != NULL && strcmp(prefix, environment) == 0) return false;
     return try_python(search, prefix);
@@ -213,6 +232,7 @@ const struct tti_library tti_library_nvrtc = {
     .files = {"libnvrtc.so.13", "libnvrtc.so.12"},
     .comes_with = "it comes with the CUDA toolkit, and with Python's package nvidia-cuda-nvrtc",
     .version = nvrtc_version,
+    .check = tti_nvrtc_check,
 };
 
 const struct tti_library tti_library_nccl = {
@@ -221,6 +241,7 @@ const struct tti_library tti_library_nccl = {
     .comes_with = "Debian and Ubuntu have it as libnccl2 from NVIDIA, Python as nvidia-nccl-cu13 or -cu12",
     .version = nccl_version,
     .check = tti_nccl_check,
+    .describe = tti_nccl_describe,
 };
 
 tutti_status tutti_library_find(const char *name, tutti_library *found, tutti_error *error)
@@ -239,6 +260,7 @@ tutti_status tutti_library_find(const char *name, tutti_library *found, tutti_er
         if (!all[i]->version(handle, about.version, sizeof about.version))
             return tti_error_set(error, TUTTI_ERR_UNSUPPORTED, 0,
                                  "%s does not tell its version: it is none of NVIDIA's", about.path);
+        if (all[i]->describe != NULL) all[i]->describe(handle, about.has, sizeof about.has);
         memcpy(found, &about, sizeof about);
         return TUTTI_OK;
     }

@@ -20,6 +20,8 @@ struct tti_library {
     bool (*version)(void *handle, char *text, size_t bytes);
     /* OK if this one can be used, or ERR_UNSUPPORTED; NULL: any can. */
     tutti_status (*check)(void *handle, const char *path, tutti_error *error);
+    /* Writes what one that can be used has, for people; NULL: there is nothing to say. */
+    void (*describe)(void *handle, char *text, size_t bytes);
 };
 
 extern const struct tti_library tti_library_cuda, tti_library_nvrtc, tti_library_nccl;

@@ -13,6 +13,7 @@
 
 enum {
     TTI_NCCL_LEAST = 21400, /* the first with ncclCommInitRankConfig and ncclCommFinalize */
+    TTI_NCCL_FLOAT8_CAPABILITY = 90,
     TTI_NCCL_FLOAT8 = 22400 /* the first that reduces 8-bit floats, on GPUs of capability 9.0 and newer */
 };
 
@@ -100,5 +101,11 @@ const struct tti_nccl *tti_nccl_load(tutti_error *error);
 
 /* OK if a library that was found can be used; else ERR_UNSUPPORTED says what is needed. */
 tutti_status tti_nccl_check(void *handle, const char *path, tutti_error *error);
+
+/* What that version can do, for people. */
+void tti_nccl_describe(void *handle, char *text, size_t bytes);
+
+/* NCCL's number of a type; negative: it has no such type. */
+int tti_nccl_type_of(tutti_type type);
 
 #endif

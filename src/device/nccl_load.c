@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 static const struct symbol {
@@ -60,6 +61,54 @@ tutti_status tti_nccl_check(void *handle, const char *path, tutti_error *error)
     struct tti_nccl nccl = {0};
     TTI_TRY(check_version(handle, path, &nccl.number, error));
     return fill_in(handle, path, &nccl, error);
+}
+
+int tti_nccl_type_of(tutti_type type)
+{
+    switch (type) {
+    case TUTTI_F64: return TTI_NCCL_F64;
+    case TUTTI_F32: return TTI_NCCL_F32;
+    case TUTTI_F16: return TTI_NCCL_F16;
+    case TUTTI_BF16: return TTI_NCCL_BF16;
+    case TUTTI_F8E4M3: return TTI_NCCL_F8E4M3;
+    case TUTTI_F8E5M2: return TTI_NCCL_F8E5M2;
+    case TUTTI_I8: return TTI_NCCL_I8;
+    case TUTTI_U8: return TTI_NCCL_U8;
+    case TUTTI_I32: return TTI_NCCL_I32;
+    case TUTTI_U32: return TTI_NCCL_U32;
+    case TUTTI_I64: return TTI_NCCL_I64;
+    case TUTTI_U64: return TTI_NCCL_U64;
+    default: return -1;
+    }
+}
+
+/* "f64, f32": the types whose names begin so, or those of 8 bits, which not every version has. */
+static void list_types(char *text, size_t bytes)
+{
+    size_t used = 0;
+    for (int i = 0; i < TUTTI_TYPE_COUNT && used < bytes; i++) {
+        bool float8 = i == TUTTI_F8E4M3 || i == TUTTI_F8E5M2;
+        if (float8 || tti_nccl_type_of((tutti_type)i) < 0) continue;
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s", used == 0 ? "" : " ",
+                                 tutti_type_name((tutti_type)i));
+    }
+}
+
+void tti_nccl_describe(void *handle, char *text, size_t bytes)
+{
+    struct tti_nccl nccl = {0};
+    char types[80] = "";
+    tutti_error ignored = {0};
+    if (check_version(handle, "", &nccl.number, &ignored) != TUTTI_OK ||
+        fill_in(handle, "", &nccl, &ignored) != TUTTI_OK)
+        return;
+    list_types(types, sizeof types);
+    (void)snprintf(
+        text, bytes,
+        "reduces %s, 8-bit floats %s; a lost rank is left by %s; scans, other types and bit reductions, averages "
+        "of integers, reductions of one's own and all_to_all in place are staged",
+        types, nccl.number >= TTI_NCCL_FLOAT8 ? "on GPUs of capability 9.0 and newer" : "from 2.24 on",
+        nccl.revoke != NULL ? "revoke and abort" : "abort alone (revoke comes with 2.28.7)");
 }
 
 static tutti_status load(struct tti_nccl *nccl, tutti_error *error)

@@ -45,11 +45,8 @@ static tutti_status check_version(void *handle, const char *path, struct tti_nvr
                          nvrtc->minor, TTI_NVRTC_LEAST, tti_library_nvrtc.comes_with);
 }
 
-static tutti_status load(struct tti_nvrtc *nvrtc, tutti_error *error)
+static tutti_status fill_in(void *handle, const char *path, struct tti_nvrtc *nvrtc, tutti_error *error)
 {
-    void *handle = NULL;
-    char path[TTI_LIBRARY_PATH];
-    TTI_TRY(tti_library_open(&tti_library_nvrtc, &handle, path, error));
     TTI_TRY(check_version(handle, path, nvrtc, error));
     for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
         void *found = dlsym(handle, symbols[i].name);
@@ -59,6 +56,20 @@ static tutti_status load(struct tti_nvrtc *nvrtc, tutti_error *error)
         memcpy((char *)nvrtc + symbols[i].offset, &found, sizeof found);
     }
     return TUTTI_OK;
+}
+
+tutti_status tti_nvrtc_check(void *handle, const char *path, tutti_error *error)
+{
+    struct tti_nvrtc nvrtc = {0};
+    return fill_in(handle, path, &nvrtc, error);
+}
+
+static tutti_status load(struct tti_nvrtc *nvrtc, tutti_error *error)
+{
+    void *handle = NULL;
+    char path[TTI_LIBRARY_PATH];
+    TTI_TRY(tti_library_open(&tti_library_nvrtc, &handle, path, error));
+    return fill_in(handle, path, nvrtc, error);
 }
 
 const struct tti_nvrtc *tti_nvrtc_load(tutti_error *error)

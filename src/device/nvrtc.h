@@ -43,6 +43,9 @@ struct tti_nvrtc {
  * thread. */
 const struct tti_nvrtc *tti_nvrtc_load(tutti_error *error);
 
+/* OK if a library that was found can be used; else ERR_UNSUPPORTED says what is needed. */
+tutti_status tti_nvrtc_check(void *handle, const char *path, tutti_error *error);
+
 /* What a source is compiled for: -arch=sm_90 where NVRTC knows this GPU, which gives its own code; -arch=compute_N of the
  * newest that it knows where the GPU is newer, which gives PTX, for the driver to translate. */
 enum { TTI_NVRTC_TARGET = 32 };

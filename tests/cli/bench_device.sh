@@ -24,15 +24,16 @@ for provider in auto cuda staged; do
     for as in threads processes; do run $provider $as; done
 done
 
-# All operations, with results that are checked; what is in buffers that others cannot reach is done by the host, and said to be.
+# All operations, with results that are checked; what is in buffers that others cannot reach is refused where a provider is asked for.
 export TUTTI_DEVICE_PROVIDER=cuda
 tool bench -b 1000 -e 1000 --ranks 3 --device host "${quick[@]}" --json out.json
 check 'all operations: status' 0 $STATUS
 check 'all operations: lines' 21 "$(grep -c '"provider":"cuda".*"wrong":0}' out.json)"
 matches 'barrier' '^# barrier: ' "$OUT"
 tool bench all_to_all_v -b 1000 -e 1000 --ranks 2 --as processes --buffers private --device host "${quick[@]}"
-check 'private: status' 0 $STATUS
-matches 'private: who carried it out' '^ +[0-9]+ .* 0  host$' "$OUT"
+check 'private: status' 1 $STATUS
+matches 'private: why' 'TUTTI_DEVICE_PROVIDER=cuda, and rank 0 cannot reach the memory of all ranks; use TUTTI_MEMORY_SHARED, or leave it at auto' \
+    "$ERR$OUT"
 unset TUTTI_DEVICE_PROVIDER
 
 refused 'ping_pong is not measured on a device' bench ping_pong --device host

@@ -60,6 +60,17 @@ else
     cp good/libcuda.so.1 env/lib/python3.12/site-packages/nvidia/driver/lib/
     doctor VIRTUAL_ENV="$PWD/env" CUDA_HOME="$PWD/empty"
     matches "Python's packages" "^ok +library +CUDA: .*/env/lib/python3.12/site-packages/nvidia/driver/lib/libcuda.so.1" "$OUT"
+    for folder in lib/python3.12/dist-packages lib/python3/dist-packages local/lib/python3.11/dist-packages; do
+        rm -r env
+        mkdir -p env/$folder/nvidia/driver/lib
+        cp good/libcuda.so.1 env/$folder/nvidia/driver/lib/
+        doctor VIRTUAL_ENV="$PWD/env" CUDA_HOME="$PWD/empty"
+        matches "$folder" "^ok +library +CUDA: .*/env/$folder/nvidia/driver/lib/libcuda.so.1" "$OUT"
+    done
+    mkdir -p person/.local/lib/python3.12/site-packages/nvidia/driver/lib
+    cp good/libcuda.so.1 person/.local/lib/python3.12/site-packages/nvidia/driver/lib/
+    doctor HOME="$PWD/person" CUDA_HOME="$PWD/empty"
+    matches "the user's own packages" "^ok +library +CUDA: .*/person/.local/lib/python3.12/site-packages/nvidia/driver" "$OUT"
 fi
 
 for part in test_device test_device_streams test_device_programs test_device_cuda; do

@@ -19,6 +19,8 @@ build() { # folder source name [flag...]
 }
 build fake cuda.c libcuda.so.1
 build fake nccl.c libnccl.so.2
+build old nccl.c libnccl.so.2 -DFAKE_WITHOUT_REVOKE
+cp fake/libcuda.so.1 old/
 build short nccl.c libnccl.so.2 -DFAKE_WITHOUT_SEND
 export FAKE_CUDA_GPUS=8 FAKE_CUDA_REACH=0 # where NCCL cannot be had, calls are staged
 
@@ -30,6 +32,9 @@ doctor() {
 }
 doctor TUTTI_CUDA_PATH="$PWD/fake"
 matches 'NCCL' "^ok +library +NCCL: 2.28.9, $PWD/fake/libnccl.so.2; for collectives of ranks with a GPU each" "$OUT"
+matches 'what it can do' 'NCCL 2.28.9: reduces f64 f32 f16 bf16 i8 u8 i32 u32 i64 u64, 8-bit floats on GPUs of capability 9.0 and newer; a lost rank is left by revoke and abort; scans, .* are staged' "$OUT"
+doctor TUTTI_CUDA_PATH="$PWD/old" FAKE_NCCL_VERSION=22304
+matches 'what an old one can do' 'NCCL 2.23.4: .*, 8-bit floats from 2.24 on; a lost rank is left by abort alone' "$OUT"
 providers() { # VARIABLE=VALUE...: its lines about who carries out calls on streams
     OUT=$(env TUTTI_CUDA_PATH="$PWD/fake" "$@" timeout 240 "$TUTTI" doctor 2>&1 | grep -E ' streams +')
 }
@@ -50,6 +55,9 @@ for part in results faults kills; do
     STATUS=$?
     check "$part ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
 done
+OUT=$(TUTTI_CUDA_PATH=$PWD/fake timeout 300 "$BUILD/tests/test_conformance_streams" cuda 1 4 nccl 2>&1)
+STATUS=$?
+check "conformance ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
 OUT=$(TUTTI_FENCE_MS=300 TUTTI_LOG=error TUTTI_DEVICE_PROVIDER=nccl TUTTI_CUDA_PATH=$PWD/fake timeout 300 "$BUILD/tests/test_stream_ops" cuda given_up 2>&1)
 STATUS=$?
 check "streams that are given up ($(tail -n 3 <<<"$OUT"))" 0 $STATUS

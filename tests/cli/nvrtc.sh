@@ -73,6 +73,14 @@ check 'nothing is kept' 0 "$(find home -type f | wc -l)"
 prepare TUTTI_CUDA_PATH="$PWD/short"
 matches 'no NVRTC that can be used' 'has no function nvrtcGetPTX' "$OUT"
 
+bench() { # VARIABLE=VALUE...
+    OUT=$(env TUTTI_CUDA_PATH="$PWD/short" "$@" timeout 60 "$TUTTI" bench --ranks 2 --device cuda:0 all_reduce -b 1K -e 1K 2>&1)
+}
+bench TUTTI_LOG=error
+matches 'collectives are staged' 'provider staged: rank 0: .*libnvrtc.so.13 has no function nvrtcGetPTX' "$OUT"
+bench TUTTI_DEVICE_PROVIDER=cuda
+matches 'or refused' 'TUTTI_DEVICE_PROVIDER=cuda, but it cannot .*: rank 0: .*has no function nvrtcGetPTX' "$OUT"
+
 # ---- Damaged files ----
 prepare
 file=$(find home/.cache/tutti -type f)

@@ -385,7 +385,10 @@ static tutti_status issue(struct tti_started *started, bool blocking)
     enum tti_kind kind = started->op.shape.kind;
     tutti_error error = {0};
     turn->blocking = blocking;
-    turn->provider = tti_streams_choose(streams, &started->op);
+    if (tti_streams_choose(streams, &started->op, &turn->provider, &error) != TUTTI_OK) {
+        give_up(started);
+        return refuse(comm, kind, &error);
+    }
     if (!hand_over(started) || !make_shown(turn, &started->op)) {
         give_up(started);
         return no_memory(comm, kind);

@@ -8,6 +8,7 @@
 #include "collective/op/pending.h"
 #include "collective/op/staging.h"
 #include "collective/op/uses.h"
+#include "collective/peers/net.h"
 #include "device/stream.h"
 
 #define MS INT64_C(1000000)
@@ -46,6 +47,7 @@ tutti_status tti_turn_come(struct tti_started *started)
         return TUTTI_OK;
     }
     started->op.waiting_for = -1;
+    if (comm->lanes != NULL) tti_net_pump(comm->lanes->net); /* others may tell meanwhile that they have failed */
     tutti_status status = tti_stream_state(turn->gate->stream, &error);
     if (status == TUTTI_OK) return TUTTI_IN_PROGRESS;
     char call[160];

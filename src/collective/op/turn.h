@@ -49,6 +49,7 @@ struct tti_streams {
     _Atomic uint64_t carried[TTI_CARRIERS];     /* ops that were handed to each, */
     _Atomic uint64_t unordered;                 /* and sums and products of NCCL */
     bool stages;                                /* asked for, where that is not needed */
+    bool forced;                                /* the provider is: what it has not is refused, not staged */
     char why[200];                              /* why that provider, for people */
 };
 

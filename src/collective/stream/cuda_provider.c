@@ -6,6 +6,7 @@
 #include "collective/op/many.h"
 #include "collective/stream/cuda_engine.h"
 #include "device/buffer.h"
+#include "device/nvrtc.h"
 #include "device/open.h"
 #include "device/stream.h"
 #include <string.h>
@@ -113,6 +114,13 @@ static size_t shared_bytes(const tutti_comm *comm)
     return tti_round_up((2 + (size_t)comm->size) * sizeof(struct tti_word), (size_t)sysconf(_SC_PAGESIZE));
 }
 
+/* Without it no call could be carried out: that is said now, while all may still be staged. */
+static tutti_status check_compiler(const struct tti_device *device, tutti_error *error)
+{
+    if (strcmp(device->ops->kind, "host") == 0 || tti_nvrtc_load(error) != NULL) return TUTTI_OK;
+    return error->status;
+}
+
 /* The words lie in the launcher's arena, which all local ranks map, and stay there: another rank may still look at them when
  * the launcher has no use for them any more. */
 static tutti_status launcher_open(struct tti_cuda_engine *engine, struct opening *opening, tutti_error *error)
@@ -121,6 +129,7 @@ static tutti_status launcher_open(struct tti_cuda_engine *engine, struct opening
     size_t bytes = shared_bytes(comm);
     if (!allocate(engine, (size_t)comm->size))
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for launches");
+    TTI_TRY(check_compiler(engine->device, error));
     TTI_TRY(tti_device_alloc(engine->device, TUTTI_MEMORY_LOCAL, 2 * sizeof(uint32_t), &engine->counters, error));
     char *base = tti_arena_alloc(comm->world->arena, bytes, error);
     if (base == NULL) return TUTTI_ERR_MEMORY;
@@ -337,6 +346,11 @@ static void launch(struct tti_started *started)
     bool reaches = true;
     if (verdict->status != TUTTI_OK) return;
     tutti_status status = tti_cuda_check_shown(engine, started, &reaches, &error);
+    if (status == TUTTI_OK && !reaches && started->turn->comm->queue.streams->forced)
+        status = tti_error_set(
+            &error, TUTTI_ERR_UNSUPPORTED, 0,
+            "TUTTI_DEVICE_PROVIDER=cuda, and rank 0 cannot reach the memory of all ranks; use "
+            "TUTTI_MEMORY_SHARED, or leave it at auto, so that such calls are staged through the host");
     if (status == TUTTI_OK && reaches) status = launch_on(engine, started, &error);
     verdict->by_host = !reaches;
     verdict->done = engine->launched;

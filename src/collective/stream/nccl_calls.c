@@ -10,28 +10,9 @@
 #include "collective/stream/nccl_engine.h"
 #include <string.h>
 
-enum { NONE = -1, F8_CAPABILITY = 90 };
+enum { NONE = -1 };
 
 /* ---- What NCCL has ------------------------------------------------------------------------------------------------- */
-
-static int type_of(tutti_type type)
-{
-    switch (type) {
-    case TUTTI_F64: return TTI_NCCL_F64;
-    case TUTTI_F32: return TTI_NCCL_F32;
-    case TUTTI_F16: return TTI_NCCL_F16;
-    case TUTTI_BF16: return TTI_NCCL_BF16;
-    case TUTTI_F8E4M3: return TTI_NCCL_F8E4M3;
-    case TUTTI_F8E5M2: return TTI_NCCL_F8E5M2;
-    case TUTTI_I8: return TTI_NCCL_I8;
-    case TUTTI_U8: return TTI_NCCL_U8;
-    case TUTTI_I32: return TTI_NCCL_I32;
-    case TUTTI_U32: return TTI_NCCL_U32;
-    case TUTTI_I64: return TTI_NCCL_I64;
-    case TUTTI_U64: return TTI_NCCL_U64;
-    default: return NONE;
-    }
-}
 
 static bool is_float(tutti_type type)
 {
@@ -69,9 +50,9 @@ bool tti_nccl_supports(const struct tti_nccl_traits *traits, const struct tti_op
     if (kind == TTI_SCAN || kind == TTI_EXSCAN) return false;
     if (kind == TTI_ALL_TO_ALL) return !op->call.in_place;
     if (!reduces(kind)) return true;
-    bool has_float8 = traits->version >= TTI_NCCL_FLOAT8 && traits->capability >= F8_CAPABILITY;
+    bool has_float8 = traits->version >= TTI_NCCL_FLOAT8 && traits->capability >= TTI_NCCL_FLOAT8_CAPABILITY;
     if (is_float8(reducer->type) && !has_float8) return false;
-    return type_of(reducer->type) != NONE && reduction_of(reducer) != NONE;
+    return tti_nccl_type_of(reducer->type) >= 0 && reduction_of(reducer) != NONE;
 }
 
 /* ---- The calls ----------------------------------------------------------------------------------------------------- */
@@ -156,7 +137,7 @@ void tti_nccl_plan(struct tti_nccl_calls *calls, const struct tti_op *op, const 
     bool folds = reduces(shape.kind);
     calls->count = 0;
     calls->failed = false;
-    calls->type = folds ? type_of(op->reducer.type) : TTI_NCCL_I8;
+    calls->type = folds ? tti_nccl_type_of(op->reducer.type) : TTI_NCCL_I8;
     calls->reduction = folds ? reduction_of(&op->reducer) : TTI_NCCL_SUM;
     calls->scaled = folds && op->reducer.code == TTI_REDUCE_SCALED_SUM;
     calls->factor = op->reducer.factor;

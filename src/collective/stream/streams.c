@@ -113,6 +113,7 @@ static tutti_status choose_nccl(tutti_comm *comm, struct tti_streams *streams, c
         status = tti_nccl_engine_open(comm, streams, &error);
     if (tti_comm_is_broken(comm)) return tti_comm_health(comm, comm->op.shape.kind, false);
     if (status == TUTTI_OK) streams->provider = &tti_device_provider_nccl;
+    streams->forced = all[0].wanted == TTI_BY_NCCL;
     if (status != TUTTI_OK && all[0].wanted == TTI_BY_NCCL) return refuse(comm, "nccl", error.text);
     snprintf(streams->why, sizeof streams->why, "%.*s", (int)sizeof streams->why - 1,
              status == TUTTI_OK ? "every rank has a GPU of its own" : error.text);
@@ -134,6 +135,7 @@ static tutti_status choose(tutti_comm *comm, struct tti_streams *streams, const 
     if (why == NULL && !one && all[0].wanted != TTI_BY_STAGING) TTI_TRY(ask_launcher(comm, streams, all, &why));
     if (all[0].wanted == TTI_BY_CUDA && why != NULL) return refuse(comm, "cuda", why);
     streams->stages = all[0].wanted == TTI_BY_STAGING;
+    streams->forced = all[0].wanted == TTI_BY_CUDA;
     if (all[0].wanted == TTI_BY_STAGING || why != NULL || (on_host && all[0].wanted != TTI_BY_CUDA)) {
         if (!without_nccl)
             snprintf(streams->why, sizeof streams->why, "%s",
@@ -153,9 +155,18 @@ static tutti_status choose(tutti_comm *comm, struct tti_streams *streams, const 
     return TUTTI_OK;
 }
 
-const struct tti_device_provider *tti_streams_choose(const struct tti_streams *streams, const struct tti_op *op)
+tutti_status tti_streams_choose(const struct tti_streams *streams, const struct tti_op *op,
+                                const struct tti_device_provider **provider, tutti_error *error)
 {
-    return streams->provider != NULL && streams->provider->supports(streams, op) ? streams->provider : NULL;
+    char call[160];
+    bool supports = streams->provider != NULL && streams->provider->supports(streams, op);
+    *provider = supports ? streams->provider : NULL;
+    if (supports || !streams->forced) return TUTTI_OK;
+    tti_call_describe(&op->call, call, sizeof call);
+    return tti_error_set(error, TUTTI_ERR_UNSUPPORTED, 0,
+                         "TUTTI_DEVICE_PROVIDER=%s, which does not have %s; leave it at auto, so that such calls are "
+                         "staged through the host",
+                         streams->provider->ops.name, call);
 }
 
 tutti_status tti_streams_all_gather(tutti_comm *comm, tutti_comm *data, const void *mine, void *all, size_t bytes)

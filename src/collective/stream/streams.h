@@ -28,8 +28,10 @@ tutti_status tti_streams_agree(tutti_comm *comm, struct tti_streams *streams, co
                                size_t bytes, tutti_error *error);
 /* Of a v-form: whether what each rank sends is what the other receives, by the rows of all. */
 tutti_status tti_streams_check_counts(const struct tti_shape *shape, const uint64_t *rows, tutti_error *error);
-/* Who carries the op out, as far as that is known before the ranks have met: NULL is the host. */
-const struct tti_device_provider *tti_streams_choose(const struct tti_streams *streams, const struct tti_op *op);
+/* Who carries the op out, as far as that is known before the ranks have met: NULL is the host. ERR_UNSUPPORTED, on all ranks
+ * alike: a provider was asked for that does not have it. */
+tutti_status tti_streams_choose(const struct tti_streams *streams, const struct tti_op *op,
+                                const struct tti_device_provider **provider, tutti_error *error);
 
 /* The provider for ranks that share a GPU (cuda_provider.c). Collective; *error, if it fails, is the same on all ranks. */
 tutti_status tti_cuda_engine_open(tutti_comm *comm, struct tti_streams *streams, tutti_error *error);
