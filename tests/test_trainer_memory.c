@@ -332,6 +332,81 @@ static void test_bytes(void)
     }
 }
 
+/* ---- Too much memory ------------------------------------------------------------------------------------------- */
+
+static size_t all_bytes(const tutti_train_options *options, int ranks, int rank)
+{
+    tutti_train_about about = {.struct_size = sizeof about};
+    tutti_error error = {0};
+    tutti_status status = tutti_train_plan(options, ranks, rank, &about, &error);
+    CHECK_THAT(status == TUTTI_OK, "%s", error.text);
+    return about.parameter_bytes + about.gradient_bytes + about.optimizer_bytes + about.activation_bytes +
+           about.communication_bytes;
+}
+
+/* "801.6 GiB", of a number of that size. */
+static const char *gibibytes(size_t bytes, char text[32])
+{
+    snprintf(text, 32, "%.1f GiB", (double)bytes / (double)(1 << 30));
+    return text;
+}
+
+/* The last stage has the logits, and needs most: so many rows are more than any machine has memory for. */
+static void run_short(tutti_comm *comm, void *context)
+{
+    const struct trial trial = {.keeps_all = 1, .mesh = "data=2,pipe=2"};
+    tutti_train_options options = options_of(&trial), less = options;
+    tutti_trainer *trainer = NULL;
+    tutti_error error = {0};
+    char wanted[80], needed[32], saved[32];
+    (void)context;
+    options.data = "markov:order=1,states=203,length=30000";
+    options.vocabulary = 20000;
+    options.context = 1024;
+    options.batch = 20000;
+    options.width = 512;
+    options.dropout = 0;
+    options.stages = "h.1.ln_1";
+    const size_t before = resident();
+    tutti_status status = tutti_trainer_create(comm, &options, &trainer, &error);
+    const size_t bytes = all_bytes(&options, 4, 1);
+    CHECK(bytes > all_bytes(&options, 4, 0) && bytes >= all_bytes(&options, 4, 3));
+    less = options;
+    less.recompute = true;
+    snprintf(wanted, sizeof wanted, "rank 1 (stage 1) needs %s, ", gibibytes(bytes, needed));
+    CHECK_THAT(status == TUTTI_ERR_MEMORY && trainer == NULL && error.rank == 1 && check_says(error.text, wanted),
+               "%s: %s; should say: %s", tutti_status_name(status), error.text, wanted);
+    snprintf(wanted, sizeof wanted, "; --recompute saves %s, --zero 3 saves ",
+             gibibytes(bytes - all_bytes(&less, 4, 1), saved));
+    CHECK_THAT(check_says(error.text, " are free: activations ") && check_says(error.text, wanted),
+               "%s; should say: %s", error.text, wanted);
+    CHECK_THAT(SANITIZED || resident() < before + (64 << 20), "%zu bytes more were taken", resident() - before);
+}
+
+/* Four ranks on two hosts: two of them share what a host has. */
+static void run_hosts(tutti_comm *comm, void *context)
+{
+    const struct trial trial = {.keeps_all = 1};
+    tutti_train_options options = options_of(&trial);
+    tutti_trainer *trainer = NULL;
+    tutti_error error = {0};
+    (void)context;
+    options.width = 1 << 20;
+    options.layers = 40;
+    tutti_status status = tutti_trainer_create(comm, &options, &trainer, &error);
+    CHECK_THAT(status == TUTTI_ERR_MEMORY && trainer == NULL && check_says(error.text, " left for each of 2;") &&
+                   check_says(error.text, ", --zero 3 saves "),
+               "%s: %s", tutti_status_name(status), error.text);
+}
+
+static void test_short(void)
+{
+    struct conf_world hosts = {
+        .ranks = CONF_SIMULATED, .size = 4, .hosts = 2, .direct = 1, .attach = 1, .body = run_hosts};
+    run(CONF_THREADS, 4, run_short, NULL);
+    conf_world_run(&hosts);
+}
+
 /* ---- Refused --------------------------------------------------------------------------------------------------- */
 
 static void run_refused(tutti_comm *comm, void *context)
@@ -365,6 +440,7 @@ int main(void)
     test_recompute();
     test_bf16();
     test_bytes();
+    test_short();
     run(CONF_THREADS, 2, run_refused, NULL);
     char command[128];
     snprintf(command, sizeof command, "rm -rf %s", folder);

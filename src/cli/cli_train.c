@@ -239,7 +239,8 @@ double train_now(void)
 static int failed(const tutti_comm *world, const tutti_error *error)
 {
     tutti_error named = *error;
-    if (error->rank != 0) (void)snprintf(named.text, sizeof named.text, "rank %d: %.440s", error->rank, error->text);
+    if (error->rank != 0 && strncmp(error->text, "rank ", 5) != 0)
+        (void)snprintf(named.text, sizeof named.text, "rank %d: %.440s", error->rank, error->text);
     return tutti_rank(world) == 0 ? cli_blame("train", &named) : CLI_FAILED;
 }
 

@@ -175,12 +175,6 @@ static double update_seconds(const struct tutti_trainer *t, const tutti_train_co
     return costs->update * (double)owned + costs->add * (double)(adds * t->elements + tied);
 }
 
-static size_t all_bytes(const tutti_train_about *about)
-{
-    return about->parameter_bytes + about->gradient_bytes + about->optimizer_bytes + about->activation_bytes +
-           about->communication_bytes + about->saving_bytes;
-}
-
 static double most(double a, double b)
 {
     return a > b ? a : b;
@@ -200,10 +194,10 @@ static tutti_status add_rank(const struct tutti_trainer *t, const tutti_train_co
     struct passes passes = {0};
     tutti_train_about about;
     tutti_trainer_describe(t, &about);
-    if (all_bytes(&about) > estimate->bytes) {
+    if (tti_about_bytes(&about) > estimate->bytes) {
         estimate->memory = about;
         estimate->memory.resumed_from = NULL;
-        estimate->bytes = all_bytes(&about);
+        estimate->bytes = tti_about_bytes(&about);
         estimate->rank = t->world_rank;
     }
     TTI_TRY(time_passes(t, costs, &passes, error));

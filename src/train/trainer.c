@@ -126,6 +126,8 @@ static tutti_status open_data(struct tutti_trainer *t, tutti_error *error)
     const tutti_train_options *o = &t->options;
     char source[PATH_MAX + 8];
     t->table = strcmp(o->model, "mlp") == 0;
+    if (t->told != NULL) t->about = *t->told;
+    if (t->told != NULL) return TUTTI_OK;
     if (tti_trainer_is_planned(t) && o->data[0] == '\0' && o->vocabulary > 0 && !t->table) {
         t->about = (tutti_data_about){.struct_size = sizeof t->about, .vocabulary = (size_t)o->vocabulary};
         return TUTTI_OK;
@@ -344,16 +346,19 @@ static tutti_status describe(struct tutti_trainer *t, tutti_error *error)
     return t->mesh.sizes[TTI_MESH_PIPE] > 1 ? tti_trainer_pipeline_plan(t, error) : TUTTI_OK;
 }
 
-/* What ranks make each by themselves. With a pipeline they cut the model first, together. */
-static tutti_status make_parts(struct tutti_trainer *t, tutti_error *error)
+/* With a pipeline ranks cut the model together. */
+static tutti_status describe_part(struct tutti_trainer *t, tutti_error *error)
 {
     tutti_status status = describe(t, error);
     t->tie.owns = t->tie.shares = !t->options.fast;
-    if (t->mesh.sizes[TTI_MESH_PIPE] > 1) {
-        TTI_TRY(tti_agree(tti_trainer_comm(t), status, error));
-        status = tti_agree(tti_trainer_comm(t), tti_trainer_pipeline_cut(t, error), error);
-    }
-    TTI_TRY(status);
+    if (t->mesh.sizes[TTI_MESH_PIPE] == 1) return status;
+    TTI_TRY(tti_agree(tti_trainer_comm(t), status, error));
+    return tti_trainer_pipeline_cut(t, error);
+}
+
+/* What ranks make each by themselves, once they know that all of them fit. */
+static tutti_status make_parts(struct tutti_trainer *t, tutti_error *error)
+{
     TTI_TRY(make_memory(t, error));
     TTI_TRY(tti_tie_allocate(&t->tie, &t->mesh, t->model, (int)t->options.zero, error));
     TTI_TRY(plan_cells(t, error));
@@ -452,8 +457,10 @@ static tutti_status make_mesh(struct tutti_trainer *t, tutti_error *error)
 tutti_status tti_trainer_make(struct tutti_trainer *t, tutti_error *error)
 {
     tutti_status status = make_mesh(t, error);
-    if (status == TUTTI_OK) status = make_parts(t, error);
-    status = tti_agree(tti_trainer_comm(t), status, error);
+    if (status == TUTTI_OK) status = describe_part(t, error);
+    TTI_TRY(tti_agree(tti_trainer_comm(t), status, error));
+    TTI_TRY(tti_trainer_check_memory(t, error));
+    status = tti_agree(tti_trainer_comm(t), make_parts(t, error), error);
     if (status == TUTTI_OK) status = tti_agree(tti_trainer_comm(t), make_shared(t, error), error);
     if (status != TUTTI_OK || !tti_trainer_passing_values(t) || tti_trainer_is_planned(t)) return status;
     status = tti_tie_spread(&t->tie, t->ddp); /* other values are where they are used */

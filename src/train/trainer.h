@@ -33,6 +33,7 @@ struct tti_timeline {
 struct tutti_trainer {
     tutti_comm *comm; /* of all ranks; NULL: it is only planned, and has no memory for numbers (trainer_plan.c) */
     int world_rank, world_size;
+    int host_ranks;       /* of them, those that share this host's memory */
     struct tti_here here; /* the call that is being made */
     struct tti_trainer_mesh mesh;
     int rank, size; /* among those that share the batch: of mesh.batch */
@@ -68,6 +69,7 @@ struct tutti_trainer {
     size_t scratch_bytes;
     struct tti_tie tie;
     const double *unit_costs;              /* what stages are balanced by; NULL: they are measured */
+    const tutti_data_about *told;          /* what the data are like; NULL: they are opened */
     struct tti_trainer_pipeline *pipeline; /* NULL: the model is in one piece */
 
     /* One pass's samples. */
@@ -244,6 +246,11 @@ tutti_status tti_trainer_make_pass(struct tutti_trainer *trainer, const tutti_pa
 /* A planned trainer; unit_costs may be NULL. To be freed with tutti_trainer_free, also after a failure. */
 tutti_status tti_trainer_plan(const tutti_train_options *options, int ranks, int rank, const double *unit_costs,
                               struct tutti_trainer **trainer, tutti_error *error);
+/* What this rank of a trainer takes with these options in place of its own. */
+tutti_status tti_trainer_plan_like(const struct tutti_trainer *trainer, const tutti_train_options *options,
+                                   tutti_train_about *about, tutti_error *error);
+/* Of all purposes together. */
+size_t tti_about_bytes(const tutti_train_about *about);
 /* Makes all of it but for what a checkpoint brings. */
 tutti_status tti_trainer_make(struct tutti_trainer *trainer, tutti_error *error);
 
@@ -254,6 +261,9 @@ size_t tti_train_grains(const tutti_train_options *options);
 tutti_status tti_model_make(const tutti_train_options *options, size_t vocabulary, size_t features, tutti_model **model,
                             tutti_error *error);
 
+/* Collective: ERR_MEMORY if the ranks of a host need more memory than it has left; it says who needs how much, and what would
+ * help. ERR_… also for what else the trainer would refuse later. */
+tutti_status tti_trainer_check_memory(struct tutti_trainer *trainer, tutti_error *error);
 /* ERR_MEMORY if the model is larger than the memory that is left; it says what sizes are not. */
 tutti_status tti_trainer_fits(const struct tutti_trainer *trainer, tutti_error *error);
 

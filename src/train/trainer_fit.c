@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whether a model fits into memory, and how large one may be that does.
+ * Whether all ranks fit into the memory of their hosts, before they take any: each plans its own part (trainer_plan.c), and those
+ * of a host share what it has left. Where they do not, what would help, or how large a model may be that does.
  */
+#define TUTTI_NO_CALL_SITES
+#include "base/alloc.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "train/ledger.h"
 #include "train/optimizer.h"
 #include "train/trainer.h"
+#include <string.h>
+
+/* ---- The largest that fits ------------------------------------------------------------------------------------- */
 
 /* Of a rank that has no more than an even part of what is shared out. */
 static uint64_t model_bytes(const struct tutti_trainer *t, uint64_t elements)
@@ -63,7 +69,7 @@ static void say_size(char text[64], const char *name, int64_t size)
 tutti_status tti_trainer_fits(const struct tutti_trainer *t, tutti_error *error)
 {
     tutti_train_options sizes = t->options;
-    uint64_t needed = bytes_of(t, &sizes), left = (uint64_t)tti_memory_left() / (uint64_t)tutti_size(t->comm);
+    const uint64_t needed = bytes_of(t, &sizes), left = (uint64_t)tti_memory_left() / (uint64_t)t->host_ranks;
     if (needed <= left) return TUTTI_OK;
     char wanted[TTI_BYTES_TEXT], had[TTI_BYTES_TEXT], widths[64], layers[64];
     say_size(widths, "width", largest(t, &sizes, &sizes.width, t->table ? 1 : sizes.heads, left));
@@ -73,5 +79,152 @@ tutti_status tti_trainer_fits(const struct tutti_trainer *t, tutti_error *error)
                          "each rank, and the system has %s left for each of %d; with layers %lld, %s; with width %lld, "
                          "%s",
                          tutti_model_parameters(t->model), tti_bytes_text(needed, wanted), tti_bytes_text(left, had),
-                         tutti_size(t->comm), (long long)sizes.layers, widths, (long long)sizes.width, layers);
+                         t->host_ranks, (long long)sizes.layers, widths, (long long)sizes.width, layers);
+}
+
+/* ---- What would help ------------------------------------------------------------------------------------------- */
+
+struct shortage {
+    const struct tutti_trainer *trainer;
+    size_t needed, free; /* of this rank; of what its host has left, an even part */
+    bool helped;         /* one of what is proposed is enough */
+    char text[160];      /* "; --recompute saves 3.9 GiB, --zero 1 saves 1.2 GiB" */
+};
+
+/* Adds an option to the text if it saves something; true: it is enough. */
+static bool propose(struct shortage *shortage, const tutti_train_options *options, const char *flag)
+{
+    tutti_train_about about;
+    tutti_error ignored;
+    char saved[TTI_BYTES_TEXT];
+    const size_t used = strlen(shortage->text);
+    if (tti_trainer_plan_like(shortage->trainer, options, &about, &ignored) != TUTTI_OK) return false;
+    const size_t needed = tti_about_bytes(&about);
+    if (needed >= shortage->needed) return false;
+    (void)snprintf(shortage->text + used, sizeof shortage->text - used, "%s %s saves %s", used == 0 ? ";" : ",", flag,
+                   tti_bytes_text(shortage->needed - needed, saved));
+    return needed <= shortage->free;
+}
+
+/* Recomputation; and the first stage of zero that is enough, or else the last one. */
+static void propose_all(struct shortage *shortage)
+{
+    const struct tutti_trainer *t = shortage->trainer;
+    tutti_train_options options = t->options;
+    options.recompute = true;
+    if (!t->options.recompute) shortage->helped = propose(shortage, &options, "--recompute");
+    options = t->options;
+    char before[sizeof shortage->text];
+    memcpy(before, shortage->text, sizeof before);
+    for (bool enough = false; t->size > 1 && !enough && options.zero < TTI_ZERO_PARAMETERS;) {
+        char flag[32];
+        (void)snprintf(flag, sizeof flag, "--zero %lld", (long long)++options.zero);
+        memcpy(shortage->text, before, sizeof before);
+        enough = propose(shortage, &options, flag);
+        if (enough) shortage->helped = true;
+    }
+}
+
+/* "activations 5.2 GiB": what takes most. */
+static void say_most(const tutti_train_about *about, char *text, size_t bytes)
+{
+    const struct {
+        const char *name;
+        size_t bytes;
+    } rows[] = {{"weights", about->parameter_bytes},     {"gradients", about->gradient_bytes},
+                {"optimizer", about->optimizer_bytes},   {"activations", about->activation_bytes},
+                {"buffers", about->communication_bytes}, {"a copy to save", about->saving_bytes}};
+    int most = 0;
+    for (int i = 1; i < (int)(sizeof rows / sizeof *rows); i++)
+        if (rows[i].bytes > rows[most].bytes) most = i;
+    char had[TTI_BYTES_TEXT];
+    (void)snprintf(text, bytes, "%s %s", rows[most].name, tti_bytes_text(rows[most].bytes, had));
+}
+
+/* "(stage 1)", "(stages 0 and 3)" */
+static void say_stages(const struct tutti_trainer *t, char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int chunk = 0; t->pipeline != NULL && chunk < t->pipeline->about.chunks && used < bytes; chunk++)
+        used += (size_t)snprintf(text + used, bytes - used, "%s%d",
+                                 chunk > 0                        ? " and "
+                                 : t->pipeline->about.chunks == 1 ? " (stage "
+                                                                  : " (stages ",
+                                 tutti_pipeline_stage(t->pipeline->table, t->mesh.at[TTI_MESH_PIPE], chunk));
+    if (used > 0 && used < bytes) (void)snprintf(text + used, bytes - used, ")");
+}
+
+static tutti_status refuse(const struct tutti_trainer *t, const tutti_train_about *about, size_t free,
+                           tutti_error *error)
+{
+    struct shortage shortage = {.trainer = t, .needed = tti_about_bytes(about), .free = free};
+    char wanted[TTI_BYTES_TEXT], had[TTI_BYTES_TEXT], stages[64], most[64];
+    propose_all(&shortage);
+    if (!shortage.helped && tti_trainer_fits(t, error) != TUTTI_OK) {
+        const size_t used = strlen(error->text);
+        (void)snprintf(error->text + used, sizeof error->text - used, "%s", shortage.text);
+        return error->status;
+    }
+    say_stages(t, stages, sizeof stages);
+    say_most(about, most, sizeof most);
+    return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "rank %d%s needs %s, %s are free: %s%s", t->world_rank, stages,
+                         tti_bytes_text(shortage.needed, wanted), tti_bytes_text(free, had), most, shortage.text);
+}
+
+/* ---- All ranks of a host --------------------------------------------------------------------------------------- */
+
+/* What one of them needs, and what it sees left of the host's memory. */
+struct share {
+    uint64_t needed, left;
+};
+
+/* Those of this host, in order. To be freed with tti_free. */
+static tutti_status gather_shares(struct tutti_trainer *t, struct share mine, struct share **all, int *rank)
+{
+    tutti_comm *host = NULL;
+    *all = NULL;
+    TTI_TRY(tutti_comm_by_host(tti_inside(tti_trainer_comm(t), "trainer", "memory"), &host));
+    t->host_ranks = tutti_size(host);
+    *rank = tutti_rank(host);
+    *all = tti_calloc((size_t)t->host_ranks, sizeof **all);
+    tutti_status status = *all == NULL ? TUTTI_ERR_MEMORY : TUTTI_OK;
+    const tutti_status met = tutti_all_gather(tti_inside(host, "trainer", "memory"), &mine, *all, 2, TUTTI_U64);
+    if (status == TUTTI_OK) status = met;
+    (void)tutti_comm_free(host);
+    return status;
+}
+
+/* Of ranks that do not fit together, the one that needs most is refused. */
+static tutti_status check_host(const struct tutti_trainer *t, const tutti_train_about *about,
+                               const struct share *shares, int rank, tutti_error *error)
+{
+    double needed = 0; /* these may be large numbers of large numbers */
+    uint64_t left = UINT64_MAX;
+    int most = 0;
+    for (int r = 0; r < t->host_ranks; r++) {
+        needed += (double)shares[r].needed;
+        if (shares[r].left < left) left = shares[r].left;
+        if (shares[r].needed > shares[most].needed) most = r;
+    }
+    if (needed <= (double)left || rank != most) return TUTTI_OK;
+    return refuse(t, about, (size_t)(left / (uint64_t)t->host_ranks), error);
+}
+
+tutti_status tti_trainer_check_memory(struct tutti_trainer *t, tutti_error *error)
+{
+    tutti_train_about about = {0};
+    struct share *shares = NULL;
+    int rank = 0;
+    t->host_ranks = 1;
+    if (tti_trainer_is_planned(t)) return TUTTI_OK;
+    TTI_TRY(tti_agree(tti_trainer_comm(t), tti_trainer_plan_like(t, &t->options, &about, error), error));
+    const struct share mine = {tti_about_bytes(&about), tti_memory_left()};
+    tutti_status status = gather_shares(t, mine, &shares, &rank);
+    if (status == TUTTI_OK)
+        status = check_host(t, &about, shares, rank, error);
+    else if (tutti_comm_error(t->comm) != NULL)
+        *error = *tutti_comm_error(t->comm);
+    tti_free(shares);
+    return tti_agree(tti_trainer_comm(t), status, error);
 }

@@ -380,7 +380,7 @@ void tti_trainer_pipeline_free(struct tutti_trainer *t)
     for (int chunk = 0; p->stages != NULL && chunk < p->about.chunks; chunk++) tutti_pass_free(p->stages[chunk].pass);
     tutti_pipeline_runner_free(p->runner);
     tutti_pipeline_free(p->table);
-    void *const own[] = {p->ranges, p->bytes, p->stages, p->owners, p->places};
+    void *const own[] = {p->ranges, p->costs, p->bytes, p->stages, p->owners, p->places};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) tti_free(own[i]);
     tti_free(p);
     t->pipeline = NULL;

@@ -28,6 +28,7 @@ struct tti_trainer_pipeline {
     tutti_pipeline_runner *runner;
     struct tti_layers *ranges; /* [stages]: layers of each */
     size_t *bytes;             /* [stages - 1]: of the boundary behind each */
+    double *costs;             /* [units]: what the model was cut by; NULL: by the options */
     int *owners;               /* [tensors]: the rank along the pipe that trains each */
     struct tti_stage *stages;  /* [chunks] of this rank */
 

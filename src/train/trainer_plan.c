@@ -10,6 +10,7 @@
 #include "train/ledger.h"
 #include "train/trainer.h"
 #include "train/trainer_save.h"
+#include <string.h>
 
 /* ---- Memory by purpose ----------------------------------------------------------------------------------------- */
 
@@ -47,15 +48,42 @@ void tutti_trainer_describe(const tutti_trainer *t, tutti_train_about *about)
 
 /* ---- Plans ----------------------------------------------------------------------------------------------------- */
 
-tutti_status tti_trainer_plan(const tutti_train_options *options, int ranks, int rank, const double *unit_costs,
-                              struct tutti_trainer **trainer, tutti_error *error)
+static tutti_status make_planned(const struct tutti_trainer *like, struct tutti_trainer **trainer, tutti_error *error)
 {
     struct tutti_trainer *made = *trainer = tti_calloc(1, sizeof *made);
     if (made == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a trainer");
-    *made = (struct tutti_trainer){
-        .world_rank = rank, .world_size = ranks, .options = *options, .unit_costs = unit_costs};
+    memcpy(made, like, sizeof *made);
     tutti_status status = tti_trainer_make(made, error);
     return status == TUTTI_OK ? tti_background_make(made, error) : status;
+}
+
+tutti_status tti_trainer_plan(const tutti_train_options *options, int ranks, int rank, const double *unit_costs,
+                              struct tutti_trainer **trainer, tutti_error *error)
+{
+    const struct tutti_trainer like = {
+        .world_rank = rank, .world_size = ranks, .options = *options, .unit_costs = unit_costs};
+    return make_planned(&like, trainer, error);
+}
+
+tutti_status tti_trainer_plan_like(const struct tutti_trainer *t, const tutti_train_options *options,
+                                   tutti_train_about *about, tutti_error *error)
+{
+    const struct tutti_trainer like = {.world_rank = t->world_rank,
+                                       .world_size = t->world_size,
+                                       .options = *options,
+                                       .unit_costs = t->pipeline == NULL ? NULL : t->pipeline->costs,
+                                       .told = &t->about};
+    struct tutti_trainer *planned = NULL;
+    tutti_status status = make_planned(&like, &planned, error);
+    if (status == TUTTI_OK) tutti_trainer_describe(planned, about);
+    tutti_trainer_free(planned);
+    return status;
+}
+
+size_t tti_about_bytes(const tutti_train_about *about)
+{
+    return about->parameter_bytes + about->gradient_bytes + about->optimizer_bytes + about->activation_bytes +
+           about->communication_bytes + about->saving_bytes;
 }
 
 tutti_status tutti_train_plan(const tutti_train_options *options, int ranks, int rank, tutti_train_about *about,

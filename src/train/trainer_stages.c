@@ -85,9 +85,22 @@ static bool trial_memory(struct trial *trial, struct tti_layers unit, int64_t sa
     return true;
 }
 
+static int64_t grain_samples(const struct tutti_trainer *t)
+{
+    return t->options.batch / (int64_t)t->cells;
+}
+
+/* A grain of many rows takes as long for each as one of fewer. */
+static int64_t trial_samples(const struct tutti_trainer *t)
+{
+    enum { ROWS = 1024 };
+    const int64_t enough = ROWS / tutti_model_rows(t->model) + 1, grain = grain_samples(t);
+    return grain < enough ? grain : enough;
+}
+
 static tutti_status trial_make(const struct tutti_trainer *t, struct tti_layers unit, struct trial *trial)
 {
-    int64_t samples = t->options.batch / (int64_t)t->cells;
+    const int64_t samples = trial_samples(t);
     tutti_error ignored;
     if (samples < 2 && tti_trainer_collects(t)) samples = 2; /* one row has no variance */
     TTI_TRY(tti_model_make(&t->options, t->about.vocabulary, t->about.features, &trial->model, &ignored));
@@ -110,16 +123,23 @@ static void keep_least(double *least, int64_t began_ns)
     if (spent < *least) *least = spent;
 }
 
-/* The shortest of a few times each, of more where that takes a moment only: others may be using the cores. */
+/* True if a unit is to be measured once more: a few times unless that takes long, and often where it takes a moment only. */
+static bool once_more(int times, int64_t spent_ns)
+{
+    enum { LEAST = 4, MOST = 24, SHORT_NS = 200000000, LONG_NS = 1000000000 };
+    return times == 0 || (times < MOST && spent_ns < (times < LEAST ? LONG_NS : SHORT_NS));
+}
+
+/* The shortest time of each: others may be using the cores. */
 tutti_status tti_unit_measure(const struct tutti_trainer *t, struct tti_layers unit, tutti_pipeline_times *times)
 {
-    enum { LEAST = 4, MOST = 24, LONG_NS = 200000000 };
     struct trial trial = {0};
     const int64_t first = tti_now_ns();
+    const double scale = (double)grain_samples(t) / (double)trial_samples(t);
     tutti_status status = trial_make(t, unit, &trial);
     tutti_backward how = {.tied = &trial.tied};
     *times = (tutti_pipeline_times){DBL_MAX, DBL_MAX, DBL_MAX};
-    for (int i = 0; status == TUTTI_OK && i < MOST && (i < LEAST || tti_now_ns() - first < LONG_NS); i++) {
+    for (int i = 0; status == TUTTI_OK && once_more(i, tti_now_ns() - first); i++) {
         int64_t began = tti_now_ns();
         status = tutti_pass_forward(trial.pass, &trial.batch, &trial.loss);
         keep_least(&times->forward, began);
@@ -133,6 +153,7 @@ tutti_status tti_unit_measure(const struct tutti_trainer *t, struct tti_layers u
         keep_least(&times->weights, began);
     }
     trial_free(&trial);
+    *times = (tutti_pipeline_times){scale * times->forward, scale * times->input, scale * times->weights};
     return status;
 }
 
@@ -210,7 +231,7 @@ static void set_ranges(const tutti_model *model, const int *ends, int stages, st
 static tutti_status cut_by_cost(struct tutti_trainer *t, int stages, struct tti_layers *ranges, tutti_error *error)
 {
     int units = tti_units(t->model);
-    double *costs = tti_calloc((size_t)units, sizeof *costs);
+    double *costs = t->pipeline->costs = tti_calloc((size_t)units, sizeof *costs);
     int *ends = tti_calloc((size_t)stages, sizeof *ends);
     tutti_status status = costs == NULL || ends == NULL
                               ? tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory to cut a model into stages")
@@ -228,7 +249,6 @@ static tutti_status cut_by_cost(struct tutti_trainer *t, int stages, struct tti_
         balance(costs, units, stages, ends);
         set_ranges(t->model, ends, stages, ranges);
     }
-    tti_free(costs);
     tti_free(ends);
     return status;
 }

@@ -178,7 +178,7 @@ check 'trace: status' 0 $STATUS
 named() { sed -n 's/^{"name":"\([^"]*\)","ph":"X","pid":0,.*"cat":"'"$1"'".*/\1/p' trace.json | sort -u | tr '\n' ' '; }
 check "trace: the caller's own" 'all_reduce barrier broadcast ' "$(named operation)"
 internal='checkpoint: all_reduce checkpoint: broadcast comm_by_host: all_gather comm_duplicate: all_gather ddp: all_gather_v ddp: all_to_all_v ddp: broadcast '
-check "trace: the library's" "${internal}norm: all_gather_v trainer: all_gather_v trainer: all_reduce weights_compare: all_gather " \
+check "trace: the library's" "${internal}norm: all_gather_v trainer: all_gather trainer: all_gather_v trainer: all_reduce weights_compare: all_gather " \
     "$(named internal)"
 
 tool train gpt "${SMALL[@]}" --fast --ranks 2
