@@ -218,6 +218,10 @@ tutti_status tti_trainer_check_memory(struct tutti_trainer *t, tutti_error *erro
     int rank = 0;
     t->host_ranks = 1;
     if (tti_trainer_is_planned(t)) return TUTTI_OK;
+    if (t->server != NULL) { /* workers and servers have no plan */
+        t->host_ranks = tutti_size(t->comm);
+        return TUTTI_OK;
+    }
     TTI_TRY(tti_agree(tti_trainer_comm(t), tti_trainer_plan_like(t, &t->options, &about, error), error));
     const struct share mine = {tti_about_bytes(&about), tti_memory_left()};
     tutti_status status = gather_shares(t, mine, &shares, &rank);

@@ -95,6 +95,7 @@ static int64_t trial_samples(const struct tutti_trainer *t)
 {
     enum { ROWS = 1024 };
     const int64_t enough = ROWS / tutti_model_rows(t->model) + 1, grain = grain_samples(t);
+    if (grain < 2 && tti_trainer_collects(t)) return 2; /* one row has no variance */
     return grain < enough ? grain : enough;
 }
 
@@ -102,7 +103,6 @@ static tutti_status trial_make(const struct tutti_trainer *t, struct tti_layers 
 {
     const int64_t samples = trial_samples(t);
     tutti_error ignored;
-    if (samples < 2 && tti_trainer_collects(t)) samples = 2; /* one row has no variance */
     TTI_TRY(tti_model_make(&t->options, t->about.vocabulary, t->about.features, &trial->model, &ignored));
     if (tti_trainer_is_planned(t)) TTI_TRY(tti_trainer_cut(t, trial->model, &ignored)); /* its share, alone */
     TTI_TRY(tti_model_keep(trial->model, &unit, 1));
