@@ -286,9 +286,6 @@ static void run_few(tutti_comm *comm, void *context)
     struct part part;
     tutti_batch all = nn_values(SAMPLES, INPUTS, OUTPUTS, 4);
     tutti_loss loss;
-    the.fast = true;
-    the.threads = 1;
-    the.recompute = false;
     if (make_part(comm, &all, &part)) {
         part.batch.samples = tutti_rank(comm) == 1 ? rows : 0;
         tutti_status status = tutti_pass_forward(part.pass, &part.batch, &loss);
@@ -306,6 +303,9 @@ static void run_few(tutti_comm *comm, void *context)
 static void refusals(void)
 {
     static const tutti_batch_norm odd[] = {{.epsilon = -1}, {.momentum = 1.5}, {.momentum = -0.1}, {.epsilon = NAN}};
+    the.fast = true;
+    the.threads = 1;
+    the.recompute = false;
     for (int rows = 0; rows <= 2; rows++) {
         struct conf_world world = {
             .ranks = CONF_THREADS, .size = 3, .direct = 1, .attach = 1, .body = run_few, .context = &rows};

@@ -6,9 +6,11 @@
  */
 #include "conformance_world.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <tutti/pipeline.h>
 #include <tutti/train.h>
+#include <unistd.h>
 
 static tutti_train_options small_gpt(void)
 {
@@ -154,6 +156,43 @@ static void odd_ones(tutti_comm *comm, void *context)
     for (options.zero = 0; options.zero <= 3; options.zero++) compare(comm, &options);
 }
 
+/* Layers that look at the whole batch, which every rank meets in. */
+static void batch_norms(tutti_comm *comm, void *context)
+{
+    static const char *const meshes[] = {"", "tensor=2", "pipe=2", "shard=2"};
+    tutti_train_options options = small_gpt();
+    options.model = "mlp";
+    options.data = context;
+    options.vocabulary = 0;
+    options.batch_norm = true;
+    options.width_grains = 4;
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+        if (i > 0 && tutti_size(comm) % 2 != 0) continue;
+        options.mesh = meshes[i];
+        for (options.micro = 0; options.micro <= 1; options.micro++)
+            for (options.zero = 0; options.zero <= 3; options.zero++) {
+                options.stages = i == 2 ? "layers.1" : "";
+                const bool taken = compare(comm, &options);
+                CHECK_THAT(taken == (i == 2 ? options.micro == 1 : i < 3 || options.zero > 0), "%s", options.mesh);
+            }
+    }
+    options.mesh = options.stages = "";
+    options.fast = true;
+    options.micro = 0;
+    for (options.zero = 0; options.zero <= 3; options.zero++) CHECK(compare(comm, &options));
+    options.accumulate = 2;
+    CHECK(!compare(comm, &options));
+}
+
+static bool write_table(const char *path)
+{
+    FILE *file = fopen(path, "w");
+    if (file == NULL) return false;
+    fputs("x,y,class\n", file);
+    for (int i = 0; i < 60; i++) fprintf(file, "%d,%d,%d\n", i * 37 % 101, i * 53 % 97, i % 3);
+    return fclose(file) == 0;
+}
+
 /* Without anything to learn from; and what no plan can be made of. */
 static void test_arguments(void)
 {
@@ -197,7 +236,10 @@ static void test_large(void)
 
 int main(void)
 {
+    char table[] = "/tmp/tutti-plan-XXXXXX";
+    const int file = mkstemp(table);
     conf_begin();
+    CHECK(file >= 0 && write_table(table));
     test_arguments();
     test_large();
     for (int ranks = 1; ranks <= 4; ranks++) {
@@ -205,6 +247,11 @@ int main(void)
         conf_world_run(&world);
         world.body = odd_ones;
         conf_world_run(&world);
+        world.body = batch_norms;
+        world.context = table;
+        conf_world_run(&world);
     }
+    (void)unlink(table);
+    (void)close(file);
     return check_end();
 }

@@ -9,6 +9,7 @@
 #include "nn/width.h"
 #include "train/trainer.h"
 #include "train/weights.h"
+#include <assert.h>
 #include <string.h>
 
 bool tti_trainer_collects(const struct tutti_trainer *t)
@@ -46,19 +47,15 @@ tutti_status tti_trainer_check_batch_norm(const tutti_train_options *o, tutti_er
 
 tutti_status tti_trainer_check_passes(const struct tutti_trainer *t, tutti_error *error)
 {
-    const int passes = t->pipeline == NULL ? t->passes : t->pipeline->about.micros;
-    if (passes == 1 || !tti_trainer_collects(t)) return TUTTI_OK;
-    if (t->pipeline == NULL)
-        return tti_error_set(
-            error, TUTTI_ERR_OPTION, 0,
-            "batch_norm: it is over the whole batch, and zero %lld needs %d passes for %zu grains on %d "
-            "ranks: use a number of ranks that divides the grains",
-            (long long)t->options.zero, passes, t->cells, t->size);
+    const int micros = t->pipeline == NULL ? 1 : t->pipeline->about.micros;
+    if (!tti_trainer_collects(t)) return TUTTI_OK;
+    assert(t->pipeline != NULL || t->passes == 1); /* all of a rank's grains are one pass */
+    if (micros == 1) return TUTTI_OK;
     return tti_error_set(
         error, TUTTI_ERR_OPTION, 0,
         "batch_norm: it is over the whole batch, and pipe=%d works on %d micro-batches: give micro 1, or "
         "share the work by data or tensor",
-        t->mesh.sizes[TTI_MESH_PIPE], passes);
+        t->mesh.sizes[TTI_MESH_PIPE], micros);
 }
 
 void tti_trainer_share_batch(const struct tutti_trainer *t, tutti_pass_options *options)

@@ -439,6 +439,23 @@ refused() {
     check "status of: $*" "$status" "$STATUS"
     matches "message of: $*" "$pattern" "$ERR"
 }
+awk 'BEGIN { for (i = 0; i < 200; i++) print i * 37 % 101 / 50 - 1 "," i * 53 % 97 / 48 - 1 "," i % 2 }' >points.csv
+NORMS=(mlp --data points.csv --layers 2 --width 16 --steps 12 --batch-norm)
+tool train "${NORMS[@]}"
+norms=$(hash_of)
+matches 'batch norm trains' '^[0-9a-f]{16}$' "$norms"
+tool train "${NORMS[@]}" --ranks 2 --steps 5 --schedule constant --save norms
+tool train "${NORMS[@]}" --ranks 3 --schedule constant --save norms --resume
+resumed=$(hash_of)
+tool run -n 4 --no-prefix "$TUTTI" train "${NORMS[@]}" --zero 3
+check 'batch norm over 4 ranks' "$norms" "$(hash_of)"
+tool train "${NORMS[@]}" --schedule constant
+check 'batch norm saved by 2 ranks, resumed by 3' "$(hash_of)" "$resumed"
+matches 'running means are saved' '"norms.1.running_var":{"dtype":"F32","shape":\[16\]' "$(head -c 3000 norms/step-00000012/model.safetensors | tr -d '\0')"
+refused 'batch_norm: it is over the whole batch, and pipe=2 works on 8 micro-batches: give micro 1' "${NORMS[@]}" --ranks 2 --mesh pipe=2
+refused 'batch_norm: it is over the whole batch, so a rank makes one pass over its part, not 2: leave accumulate out' "${NORMS[@]}" --accumulate 2
+refused 'batch_norm: it is for the mlp; a gpt has layer norms' gpt "${SMALL[@]}" --batch-norm
+refused 'server 1 does not go with batch_norm: its workers go each at their own pace' "${NORMS[@]}" --ranks 2 --server 1
 : >empty
 printf '1,2,0\n1,x,1\n' >bad.csv
 refused '^tutti train: data: missing cannot be opened \(No such file' gpt --data missing
