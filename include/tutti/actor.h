@@ -220,6 +220,102 @@ TUTTI_API tutti_status tutti_device_do(tutti_actors *actors, const char *name, t
 TUTTI_API tutti_status tutti_device_renew_start(tutti_actors *actors, const char *name, int64_t deadline_ms,
                                                 tutti_op *op);
 
+/* ---- Collectives as actors ------------------------------------------------------------------------------------- */
+/* A collective as a request, to be made by any thread of its rank. */
+
+typedef enum tutti_collective {
+    TUTTI_DO_BARRIER, /* none of the fields below */
+    TUTTI_DO_ALL_REDUCE,
+    TUTTI_DO_REDUCE,
+    TUTTI_DO_BROADCAST,
+    TUTTI_DO_ALL_GATHER,
+    TUTTI_DO_REDUCE_SCATTER,
+    TUTTI_DO_ALL_TO_ALL,
+    TUTTI_DO_COLLECTIVES
+} tutti_collective;
+
+/* As the arguments of the call of that name. The buffers must stay until the request has ended; one that was given up, by its
+ * deadline or by cancelling it, may still be carried out. */
+typedef struct tutti_collective_call {
+    tutti_collective kind;
+    const void *in;
+    void *out;
+    size_t count;
+    tutti_type type;
+    tutti_reduction reduction; /* not of all */
+    int root;                  /* likewise */
+} tutti_collective_call;
+
+/* Collective over `comm`: makes a duplicate of it, which the new actor of this rank owns. Every rank then asks its own actor for the
+ * same calls in the same order; two actors of different names do not wait for each other. */
+TUTTI_API tutti_status tutti_collective_actor(tutti_actors *actors, tutti_comm *comm, const char *name);
+/* `count` calls, which start and end together. The comm has the same deadline: where others do not come, the request is answered
+ * with that, and the comm is broken, as after every other failure of it; later requests are answered with why. */
+TUTTI_API tutti_status tutti_collective_do_start(tutti_actors *actors, const char *name,
+                                                 const tutti_collective_call *calls, size_t count, int64_t deadline_ms,
+                                                 tutti_op *op);
+/* The same, and waits. */
+TUTTI_API tutti_status tutti_collective_do(tutti_actors *actors, const char *name, const tutti_collective_call *calls,
+                                           size_t count, int64_t deadline_ms);
+
+/* ---- Worlds as actors ------------------------------------------------------------------------------------------ */
+/* A world of this process alone as an actor: a thread for each rank, which are actors, too ("NAME.0" and so on). A request is carried
+ * out by all of them, one request after the other, each answered once when all ranks are done.
+ *
+ *     tutti_world_actor(actors, "world", &(tutti_world_actor_options){.struct_size = sizeof(tutti_world_actor_options),
+ *                                                                     .ranks = 4});
+ *     for (int r = 0; r < 4; r++) calls[r] = (tutti_collective_call){TUTTI_DO_ALL_REDUCE, x[r], x[r], n, TUTTI_F32, TUTTI_SUM};
+ *     tutti_world_do(actors, "world", &(tutti_world_request){.struct_size = sizeof(tutti_world_request), .calls = calls,
+ *                                                            .count = 1, .retries = 2});       by any thread of this process
+ *
+ * When one rank fails, all others' part of the request ends, too; its device is opened again, its actor made again where that had
+ * ended, and all join anew: the next request meets a whole world. The request itself is tried again or answered with the reason. */
+
+typedef struct tutti_world_actor_options {
+    size_t struct_size;
+    int ranks;           /* threads; 0: one for each of `devices` */
+    const char *devices; /* "host" or "cuda:0,cuda:1", which ranks take in turn; NULL: none */
+    int queue;           /* requests that may wait; 1024, and one more is ERR_FULL */
+    int rebuilds;        /* how often in a row the world is made anew before the actor ends; 3, and -1: never */
+} tutti_world_actor_options;
+
+/* What a rank's part of a request is given, until it returns. */
+typedef struct tutti_world_place {
+    size_t struct_size;
+    int rank, size;
+    tutti_comm *comm;     /* its ops have ended when the function returns */
+    tutti_device *device; /* and a stream on it, which is waited for; NULL where the world has none */
+    tutti_stream *stream;
+    int attempt;         /* from 1; more: the world was made anew, and the request is tried again */
+    uint64_t rebuilds;   /* of this world so far */
+    int64_t deadline_ms; /* that the request has left */
+} tutti_world_place;
+
+/* Anything but OK: this rank has failed, with `error`. Called on all ranks at once; it should keep the deadline. */
+typedef tutti_status tutti_world_work(const tutti_world_place *place, void *context, tutti_error *error);
+
+typedef struct tutti_world_request {
+    size_t struct_size;
+    const tutti_collective_call
+        *calls; /* (ranks, count): of each rank `count` calls, which start and end together; with devices
+                                         * they are put on the rank's stream, and their memory is the device's */
+    size_t count;
+    tutti_world_work *work; /* in place of calls */
+    void *context;
+    int retries; /* how often it is tried again when a rank or its device was lost; 0: it is answered with that */
+    int64_t deadline_ms; /* 0: that of the actors' options */
+} tutti_world_request;
+
+/* Starts the ranks. The actor ends, and what waits is answered with ERR_ACTOR, when the world cannot be made anew, or failed more
+ * often in a row than `rebuilds` says. */
+TUTTI_API tutti_status tutti_world_actor(tutti_actors *actors, const char *name,
+                                         const tutti_world_actor_options *options);
+/* What the request refers to, but for itself and the list of calls, must stay until all ranks are done. */
+TUTTI_API tutti_status tutti_world_do_start(tutti_actors *actors, const char *name, const tutti_world_request *request,
+                                            tutti_op *op);
+/* The same, and waits. */
+TUTTI_API tutti_status tutti_world_do(tutti_actors *actors, const char *name, const tutti_world_request *request);
+
 #ifdef __cplusplus
 }
 #endif

@@ -289,13 +289,28 @@ tutti_status tti_join_job_again(const tutti_launch *launch, const tutti_options 
     return join_cluster(&how, options, cluster, error);
 }
 
+enum { OWN_NAME = 64 };
+
+static void name_own_job(char name[OWN_NAME])
+{
+    static atomic_uint jobs;
+    snprintf(name, OWN_NAME, "alone-%d-%u", (int)getpid(), atomic_fetch_add(&jobs, 1));
+}
+
+tutti_status tti_join_alone(const tutti_options *options, int ranks, tutti_comm **comms, tutti_error *error)
+{
+    char own[OWN_NAME];
+    name_own_job(own);
+    const struct tti_cluster_launch launch = {.job = own, .process_count = 1, .ranks_each = ranks, .one_host = true};
+    return join_job(&launch, options, comms, error);
+}
+
 /* The job that the launcher tells of, or a job of this process alone. */
 static tutti_status join_launched(tutti_launch *launch, const tutti_options *options, int ranks, tutti_comm **comms,
                                   tutti_error *error)
 {
-    static atomic_uint jobs;
-    char address[300], own[64];
-    snprintf(own, sizeof own, "alone-%d-%u", (int)getpid(), atomic_fetch_add(&jobs, 1));
+    char address[300], own[OWN_NAME];
+    name_own_job(own);
     bool launched = launch->launcher != NULL, store = launched && launch->store[0] != '\0';
     struct teller teller = {launch, tti_now_ns() + options->join_timeout_ms * 1000000};
     address_of(launch, address, sizeof address);

@@ -38,4 +38,7 @@ tutti_status tti_join_job_again(const tutti_launch *launch, const tutti_options 
 tutti_status tti_join_sit_down(struct tti_cluster *cluster, int index, const tutti_comm *before, tutti_comm **comm,
                                tutti_error *error);
 
+/* A world of this process alone, of so many ranks, each for a thread to use (api_join.c). */
+tutti_status tti_join_alone(const tutti_options *options, int ranks, tutti_comm **comms, tutti_error *error);
+
 #endif

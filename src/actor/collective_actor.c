@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Collectives of one rank as an actor, which owns a comm and has a thread of its own.
+ */
+#define TUTTI_NO_CALL_SITES
+#include "actor/actors.h"
+#include "actor/collective_calls.h"
+
+#include "base/alloc.h"
+#include "base/status.h"
+#include <stdalign.h>
+#include <string.h>
+
+enum { GRACE_MS = 2000 }; /* the comm's own deadline says more than the request's */
+
+/* What a request holds; the calls follow it. */
+struct call {
+    int64_t until_ns;
+    alignas(16) tutti_collective_call list[];
+};
+
+static tutti_status handle(tutti_actor *self, void *state, tutti_request *request)
+{
+    tutti_comm *comm = state;
+    const struct call *call = request->data;
+    const bool own = request->rank == tutti_actor_actors(self)->comm->rank;
+    if (request->kind != TUTTI_ASKED || request->bytes <= sizeof *call || !own)
+        return tutti_request_refuse(request, TUTTI_ERR_ARGUMENT,
+                                    "collectives are asked of the own rank's actor (tutti_collective_do)");
+    const size_t count = (request->bytes - sizeof *call) / sizeof *call->list;
+    tutti_status status = tti_collective_make(comm, NULL, call->list, count, tti_left_ms(call->until_ns));
+    const tutti_error *why = tutti_comm_error(comm);
+    if (status == TUTTI_OK) return tutti_request_answer(request, NULL, 0);
+    return tutti_request_refuse(request, status, why == NULL ? NULL : why->text);
+}
+
+static void leave(tutti_actor *self, void *state)
+{
+    (void)self;
+    (void)tutti_comm_free(state);
+}
+
+/* Its comm is good for nothing any more. */
+static tutti_decision end_it(void *context, const tutti_error *error)
+{
+    (void)context, (void)error;
+    return TUTTI_STOP;
+}
+
+/* ---- For users --------------------------------------------------------------------------------------------------- */
+
+static tutti_status refuse(tutti_actors *actors, const char *call, const char *text)
+{
+    tutti_error error;
+    (void)tti_actors_describe(actors, &error, TTI_ACTORS, TUTTI_ERR_ARGUMENT, -1, "%s: %s", call, text);
+    return tti_actors_refuse(actors, &error);
+}
+
+tutti_status tutti_collective_actor(tutti_actors *actors, tutti_comm *comm, const char *name)
+{
+    tutti_comm *own = NULL;
+    if (actors == NULL) return TUTTI_ERR_ARGUMENT;
+    if (comm == NULL) return refuse(actors, "collective_actor", "there is no comm");
+    TTI_TRY(tutti_comm_duplicate(comm, &own));
+    tutti_actor_options options = {.struct_size = sizeof options,
+                                   .name = name,
+                                   .context = own,
+                                   .handle = handle,
+                                   .stop = leave,
+                                   .decide = end_it,
+                                   .pinned = true};
+    tutti_status status = tutti_actor_create(actors, &options);
+    if (status != TUTTI_OK) (void)tutti_comm_free(own);
+    return status;
+}
+
+/* NULL: no memory. */
+static struct call *make_call(const tutti_actors *actors, const tutti_collective_call *calls, size_t count,
+                              int64_t deadline_ms, size_t *bytes)
+{
+    struct call *call = tti_calloc(1, *bytes = sizeof *call + count * sizeof *calls);
+    if (call == NULL) return NULL;
+    call->until_ns = tti_until_ns(actors, deadline_ms);
+    memcpy(call->list, calls, count * sizeof *calls);
+    return call;
+}
+
+tutti_status tutti_collective_do_start(tutti_actors *actors, const char *name, const tutti_collective_call *calls,
+                                       size_t count, int64_t deadline_ms, tutti_op *op)
+{
+    size_t bytes;
+    if (actors == NULL) return TUTTI_ERR_ARGUMENT;
+    const char *why = tti_collective_check(calls, count);
+    if (why != NULL) return refuse(actors, "collective_do", why);
+    if (deadline_ms < 0) return refuse(actors, "collective_do", "deadline_ms must be 0, for the default, or more");
+    struct call *call = make_call(actors, calls, count, deadline_ms, &bytes);
+    if (call == NULL) return TUTTI_ERR_MEMORY;
+    tutti_status status = tutti_actor_ask_start(actors, actors->comm->rank, name, call, bytes, NULL, 0, NULL,
+                                                tti_left_ms(call->until_ns) + GRACE_MS, op);
+    tti_free(call);
+    return status;
+}
+
+tutti_status tutti_collective_do(tutti_actors *actors, const char *name, const tutti_collective_call *calls,
+                                 size_t count, int64_t deadline_ms)
+{
+    tutti_op op;
+    TTI_TRY(tutti_collective_do_start(actors, name, calls, count, deadline_ms, &op));
+    return tutti_wait(op);
+}
