@@ -2,7 +2,8 @@
  * ctest: timeout=60 labels=asan
  *
  * The agreement of ranks that exchange messages, as a state machine: in every order of messages, with ranks that die at any moment,
- * also in the midst of telling the others, all that come to an outcome come to the same.
+ * also in the midst of telling the others, all that come to an outcome come to the same. Where ranks that live are given up for their
+ * silence, too, two sides never both go on.
  */
 #include "check.h"
 #include "sanitized.h"
@@ -35,6 +36,8 @@ struct node {
 
 static struct link links[MOST][MOST];
 static struct node nodes[MOST];
+/* Ranks that live are given up, too, and the larger part decides. */
+static bool by_majority;
 static int size, sends_left; /* until the rank that sends now dies in the midst of it; -1: it does not */
 static uint64_t state;
 
@@ -67,6 +70,10 @@ static void take_outcome(struct node *node)
 {
     struct tti_agree_result result;
     if (node->dead || node->number == 0 || !tti_agree_result(node->agree, node->number, &result)) return;
+    if (by_majority && result.outcome == TTI_AGREE_EXCLUDED) {
+        node->dead = true; /* as who is told that others go on without it, or are too few, should */
+        return;
+    }
     CHECK_THAT(result.outcome == TTI_AGREED, "rank %d, round %d: outcome %d", node->rank, node->round, result.outcome);
     uint64_t all = UINT64_MAX;
     for (int rank = 0; rank < size; rank++)
@@ -93,7 +100,7 @@ static bool step(int *deaths_left)
 {
     struct node *node = &nodes[random_below((uint64_t)size)];
     int other = (int)random_below((uint64_t)size);
-    switch (random_below(8)) {
+    switch (random_below(by_majority ? 9 : 8)) {
     case 0: /* it takes part in the next agreement */
         if (node->dead || node->number != 0 || node->round == ROUNDS) return false;
         node->number = tti_agree_start(node->agree, 1, ~(UINT64_C(1) << node->rank) & ~((uint64_t)node->round << 32));
@@ -117,6 +124,11 @@ static bool step(int *deaths_left)
             link->count--;
         }
         tti_agree_gone(node->agree, other, true);
+        take_outcome(node);
+        return true;
+    case 8: /* it gives up waiting */
+        if (node->dead || node->number == 0 || random_below(40) != 0) return false;
+        tti_agree_expire(node->agree, true);
         take_outcome(node);
         return true;
     default: return deliver(other, node->rank);
@@ -147,12 +159,14 @@ static void run(uint64_t seed)
     state = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
     size = 2 + (int)random_below(MOST - 1);
     int deaths = (int)random_below((uint64_t)size);
-    check_title("seed %llu, %d ranks, %d deaths", (unsigned long long)seed, size, deaths);
+    by_majority = seed % 3 == 0;
+    check_title("seed %llu, %d ranks, %d deaths%s", (unsigned long long)seed, size, deaths,
+                by_majority ? ", by majority" : "");
     sends_left = -1;
     memset(nodes, 0, sizeof nodes);
     for (int rank = 0; rank < size; rank++) {
         nodes[rank].rank = rank;
-        nodes[rank].agree = tti_agree_create(rank, size, false, put, &nodes[rank]);
+        nodes[rank].agree = tti_agree_create(rank, size, by_majority, put, &nodes[rank]);
         CHECK(nodes[rank].agree != NULL);
     }
     int idle = 0;

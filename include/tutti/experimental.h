@@ -241,11 +241,14 @@ TUTTI_API tutti_status tutti_board_create(const char *job, int first, int count,
 TUTTI_API void tutti_board_name(const tutti_board *board, char *text, size_t bytes);
 /* `wait_status` is waitpid's. Only once no process is left that could join in its place. */
 TUTTI_API void tutti_board_note(tutti_board *board, int process, int pid, int wait_status);
+/* The process has ended, and nothing is left of it that could go on: a fact for those that agree who is lost. Each time that it does. */
+TUTTI_API void tutti_board_end(tutti_board *board, int process);
 /* True if that process was told, in an operation, that another rank is the cause: it is not the first that failed. */
 TUTTI_API bool tutti_board_follows(const tutti_board *board, int process);
-/* Of a launcher that starts processes again: how often at most, to be said before the first one is started; that it is about to
- * start this one again; whether the job's world was ever formed; whether the others have waited too long for this one, which is
- * to be ended then, and asked for when the keeper of the board gets SIGUSR1. */
+/* Of a launcher that watches its processes, so that it counts all ends and ends those that are late, and may start them again: how
+ * often at most, 0: never, to be said before the first one is started; that it is about to start this one again; whether the job's
+ * world was ever formed; whether the others have waited too long for this one, which is to be ended then, and asked for when the
+ * keeper of the board gets SIGUSR1. */
 TUTTI_API void tutti_board_allow(tutti_board *board, int restarts_most);
 TUTTI_API void tutti_board_restart(tutti_board *board, int process);
 TUTTI_API bool tutti_board_formed(const tutti_board *board);

@@ -116,10 +116,12 @@ TUTTI_API int tutti_local_rank(const tutti_comm *comm); /* this rank's number am
 
 typedef struct tutti_error {
     tutti_status status;
-    int rank;           /* who reports it */
-    int peer;           /* whom it is about, or -1 */
-    uint64_t sequence;  /* number of the collective on this comm, from 1; 0: a message, or none has begun */
-    int system_errno;   /* 0: none */
+    int rank;          /* who reports it */
+    int peer;          /* whom it is about, or -1 */
+    uint64_t sequence; /* number of the collective on this comm, from 1; 0: a message, or none has begun */
+    int system_errno;  /* 0: none */
+    uint64_t
+        next_epoch; /* of an error that broke the comm: what goes on after it is of this epoch or a later one; else 0 */
     char operation[32]; /* "all_reduce" */
     char text[480];     /* one sentence: what, who, where, what to do */
 } tutti_error;
@@ -495,11 +497,12 @@ TUTTI_API tutti_status tutti_reduction_scaled_sum(double factor, tutti_reduction
  *         comm = next;
  *     }
  * A rank is lost when its process has ended, or its thread, without leaving. Over tcp more than half of the ranks must be left,
- * or half of them with rank 0, since one that is silent may live: else ERR_EXCLUDED. */
+ * or half of them with rank 0, since one that is silent may live: else ERR_EXCLUDED. Not so on one host under tutti run, whose
+ * launcher knows who lives. */
 
-/* Which ranks of this comm are lost, in order: those that were when the comm broke, the same on every rank (over tcp: as this rank
- * knows), or as the last agreement that this rank took part in has found, the same on all. Gives how many they are, and the numbers of the first `room` of them.
- * `ranks` may be NULL if `room` is 0. A comm that is whole has none. */
+/* Which ranks of this comm are lost, in order: those that were when the comm broke, the same on every rank (over tcp without
+ * tutti run, and on several hosts: as this rank knows), or as the last agreement that this rank took part in has found, the same on
+ * all. Gives how many they are, and the numbers of the first `room` of them. `ranks` may be NULL if `room` is 0. A comm that is whole has none. */
 TUTTI_API tutti_status tutti_comm_lost(tutti_comm *comm, int *ranks, int room, int *count);
 
 /* The bitwise AND of what all ranks gave that are not lost, also on a comm that is broken. All get the same outcome, also if

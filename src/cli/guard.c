@@ -132,6 +132,7 @@ struct end {
     pid_t pid; /* 0: not ended, or noted on the board */
     int status;
     bool held; /* the launcher has not said yet whether it is started again */
+    bool runs; /* as far as is known processes of its group do */
 };
 
 struct guard {
@@ -164,13 +165,23 @@ static void report_end(struct guard *guard, int rank, pid_t pid, int status)
     tell(guard, &(struct guard_report){GUARD_ENDED, rank, (int32_t)pid, status, follows, joined});
 }
 
+/* To those that agree who is lost it is so only when nothing of it can go on. */
+static void count_end(struct guard *guard, int rank)
+{
+    struct end *end = &guard->ends[rank];
+    if (!end->runs || guard->board == NULL || kill(-end->pid, 0) == 0 || errno != ESRCH) return;
+    end->runs = false;
+    tutti_board_end(guard->board, guard->launch->place.first + rank);
+}
+
 static void note_end(struct guard *guard, pid_t pid, int status)
 {
     for (int rank = 0; rank < guard->launch->size; rank++) {
         if (guard->pids[rank] != pid) continue;
         guard->pids[rank] = 0;
         guard->ranks_running--;
-        guard->ends[rank] = (struct end){pid, status, guard->launch->max_restarts > 0};
+        guard->ends[rank] = (struct end){pid, status, guard->launch->max_restarts > 0, true};
+        count_end(guard, rank);
         report_end(guard, rank, pid, status);
         return;
     }
@@ -196,6 +207,7 @@ static void note_ends(struct guard *guard)
     bool looked = false;
     for (int rank = 0; rank < guard->launch->size && guard->board != NULL; rank++) {
         struct end *end = &guard->ends[rank];
+        if (end->pid != 0) count_end(guard, rank);
         if (end->pid == 0 || end->held || kill(-end->pid, 0) == 0 || errno != ESRCH) continue;
         if (!looked && has_orphans(guard)) return;
         looked = true;
@@ -346,6 +358,7 @@ static void restart_rank(struct guard *guard, int rank)
     struct end *end = &guard->ends[rank];
     if (end->pid == 0 || guard->pids[rank] != 0) return;
     (void)kill(-end->pid, SIGKILL);
+    if (guard->board != NULL && end->runs) tutti_board_end(guard->board, guard->launch->place.first + rank);
     *end = (struct end){0};
     if (guard->board != NULL) tutti_board_restart(guard->board, guard->launch->place.first + rank);
     start_rank(guard, rank);

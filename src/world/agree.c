@@ -216,6 +216,15 @@ static bool is_acknowledged(const struct tti_agree *agree)
     return true;
 }
 
+/* Those that took part may be given up before they have acknowledged it: the others may go on without this rank. */
+static void finish(struct tti_agree *agree)
+{
+    if (agree->by_majority && agree->accepted.outcome == TTI_AGREED && !is_majority(agree, agree->acknowledged))
+        agree->excluded = true;
+    else
+        decide(agree);
+}
+
 static void coordinate(struct tti_agree *agree)
 {
     if (agree->coordinator != agree->rank) {
@@ -229,7 +238,7 @@ static void coordinate(struct tti_agree *agree)
         if (agree->accepted.ballot < 0) make_proposal(agree, TTI_AGREED, -1);
         propose(agree);
     }
-    if (is_acknowledged(agree)) decide(agree);
+    if (is_acknowledged(agree)) finish(agree);
 }
 
 /* Does what follows from what is known now. */
@@ -336,13 +345,18 @@ int tti_agree_awaited(const struct tti_agree *agree)
     return find_missing(agree, agree->proposed ? agree->acknowledged : agree->given);
 }
 
-/* All that this rank waits for now, and nobody that it will wait for next. */
-static void exclude(struct tti_agree *agree, int awaited)
+bool tti_agree_awaits(const struct tti_agree *agree, int rank)
 {
     const uint64_t *came = agree->proposed ? agree->acknowledged : agree->given;
+    bool waits = tti_agree_leads(agree) ? !has(came, rank) : rank == tti_agree_awaited(agree);
+    return waits && !has(agree->gone, rank);
+}
+
+/* All that this rank waits for now, and nobody that it will wait for next. */
+static void exclude(struct tti_agree *agree)
+{
     for (int rank = 0; rank < agree->size; rank++) {
-        bool waits = tti_agree_leads(agree) ? !has(came, rank) : rank == awaited;
-        if (!waits || has(agree->gone, rank)) continue;
+        if (!tti_agree_awaits(agree, rank)) continue;
         add(agree->gone, rank);
         add(agree->lost, rank);
     }
@@ -354,11 +368,11 @@ int tti_agree_expire(struct tti_agree *agree, bool excludes)
     int awaited = tti_agree_awaited(agree);
     if (awaited < 0) return -1;
     if (excludes) {
-        exclude(agree, awaited);
+        exclude(agree);
     } else if (agree->coordinator == agree->rank && !agree->proposed) {
         make_proposal(agree, TTI_AGREE_LATE, awaited);
         propose(agree);
-        if (is_acknowledged(agree)) decide(agree);
+        if (is_acknowledged(agree)) finish(agree);
     }
     return awaited;
 }

@@ -29,7 +29,8 @@ enum tti_agree_outcome {
 typedef void tti_agree_send(void *context, int to, const void *message, size_t bytes);
 
 struct tti_agree;
-/* `by_majority`: an outcome needs more than half of the ranks, or half of them with rank 0. NULL: no memory. */
+/* `by_majority`: an outcome needs more than half of the ranks, or half of them with rank 0, as ranks that are gone may live; else all
+ * that are gone have ended. NULL: no memory. */
 struct tti_agree *tti_agree_create(int rank, int size, bool by_majority, tti_agree_send *send, void *context);
 void tti_agree_free(struct tti_agree *agree);
 /* Bytes of every message. */
@@ -48,6 +49,8 @@ int tti_agree_expire(struct tti_agree *agree, bool excludes);
 bool tti_agree_leads(const struct tti_agree *agree);
 /* The rank that this one waits for, or -1. */
 int tti_agree_awaited(const struct tti_agree *agree);
+/* True if it waits for that one, among others. */
+bool tti_agree_awaits(const struct tti_agree *agree, int rank);
 
 /* The outcome of an agreement. */
 struct tti_agree_result {

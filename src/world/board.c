@@ -28,6 +28,7 @@
 
 struct note {
     int32_t process, pid, status; /* as waitpid gives it */
+    int32_t unused;               /* marks follow, of 8 bytes */
 };
 
 /* Of one process of this host, by ranks. */
@@ -35,6 +36,8 @@ struct mark {
     _Atomic int32_t follows; /* it was told that another is the cause; by itself */
     _Atomic uint32_t late;   /* others have waited too long for it, in this generation + 1; 0: not */
     _Atomic int32_t restarts;
+    int32_t unused;
+    _Atomic uint64_t ended; /* how often it has, and in the lower half the number of the last time among all ends */
 };
 
 struct tti_board_page {
@@ -42,12 +45,15 @@ struct tti_board_page {
     char job[256];
     int32_t first, count, size;  /* processes of this host, and of the job */
     int32_t keeper;              /* process that has the board, and ends those that are late */
+    int32_t watches;             /* the keeper counts all ends, and ends those that are late */
     int32_t restarts_most;       /* 0: who has ended is not started again */
     _Atomic uint32_t generation; /* how often processes were started again */
     _Atomic uint32_t formed;     /* the epoch after the last one that a world was formed in; 0: none was */
+    _Atomic uint32_t ends;       /* of processes, so far; counted when that is in their mark */
+    _Atomic uint64_t lost;       /* see tti_board_settle: an epoch + 1, and below it the number of ends */
     _Atomic int32_t noted;       /* of them; only the launcher's guard writes */
-    struct note
-        notes[]; /* [count], in the order in which they ended; behind them marks, see mark_of: [count], and rows */
+    /* [count], in the order in which they ended; behind them marks, see mark_of: [count], and rows */
+    _Alignas(8) struct note notes[];
 };
 
 static size_t page_bytes(int count)
@@ -136,7 +142,7 @@ void tutti_board_note(tutti_board *board, int process, int pid, int wait_status)
     struct tti_board_page *page = page_of(board);
     int noted = atomic_load_explicit(&page->noted, memory_order_relaxed);
     if (process < page->first || process >= page->first + page->count || noted == page->count) return;
-    page->notes[noted] = (struct note){process, pid, wait_status};
+    page->notes[noted] = (struct note){.process = process, .pid = pid, .status = wait_status};
     atomic_store_explicit(&page->noted, noted + 1, memory_order_release);
 }
 
@@ -151,9 +157,21 @@ bool tutti_board_follows(const tutti_board *board, int process)
     return mark != NULL && atomic_load_explicit(&mark->follows, memory_order_relaxed) != 0;
 }
 
+void tutti_board_end(tutti_board *board, int process)
+{
+    struct tti_board_page *page = page_of(board);
+    struct mark *mark = mark_of(page, process);
+    if (mark == NULL) return;
+    uint32_t end = atomic_load_explicit(&page->ends, memory_order_relaxed) + 1;
+    uint64_t lives = (atomic_load_explicit(&mark->ended, memory_order_relaxed) >> 32) + 1;
+    atomic_store_explicit(&mark->ended, lives << 32 | end, memory_order_release);
+    atomic_store_explicit(&page->ends, end, memory_order_release);
+}
+
 void tutti_board_allow(tutti_board *board, int restarts_most)
 {
     page_of(board)->restarts_most = restarts_most;
+    page_of(board)->watches = true;
 }
 
 void tutti_board_restart(tutti_board *board, int process)
@@ -382,11 +400,58 @@ bool tti_board_end(const char *name, const char *job, const struct tti_board *se
 {
     struct tti_board board;
     struct tti_board_page *page = open_page(&board, name, job);
-    struct mark *mark = page == NULL || page->restarts_most == 0 ? NULL : mark_of(page, process);
+    struct mark *mark = page == NULL || !page->watches ? NULL : mark_of(page, process);
     if (mark != NULL) atomic_store_explicit(&mark->late, seen->generation + 1, memory_order_release);
     bool told = mark != NULL && kill((pid_t)page->keeper, SIGUSR1) == 0;
     tti_board_close(&board);
     return told;
+}
+
+static const struct mark *mark_at(const struct tti_board *board, int process)
+{
+    bool none = board == NULL || board->page == NULL;
+    return none ? NULL : mark_of((struct tti_board_page *)(uintptr_t)board->page, process);
+}
+
+bool tti_board_has(const struct tti_board *board, int process)
+{
+    return mark_at(board, process) != NULL && board->page->watches;
+}
+
+uint32_t tti_board_lives(const struct tti_board *board, int process)
+{
+    const struct mark *mark = mark_at(board, process);
+    return mark == NULL ? 0 : (uint32_t)(atomic_load_explicit(&mark->ended, memory_order_acquire) >> 32);
+}
+
+/* One that has ended again since had been started again before that, when the others had long asked. */
+bool tti_board_was_lost(const struct tti_board *board, int process, uint32_t life, uint32_t ends)
+{
+    const struct mark *mark = mark_at(board, process);
+    uint64_t ended = mark == NULL ? 0 : atomic_load_explicit(&mark->ended, memory_order_acquire);
+    if (ended >> 32 <= life) return false;
+    return ended >> 32 > (uint64_t)life + 1 || (uint32_t)ended <= ends;
+}
+
+bool tti_board_has_ended(const struct tti_board *board, int process, uint32_t life)
+{
+    if (mark_at(board, process) == NULL) return false;
+    return tti_board_was_lost(board, process, life, atomic_load_explicit(&board->page->ends, memory_order_acquire));
+}
+
+bool tti_board_settle(const char *name, const char *job, uint32_t epoch, uint32_t *ends)
+{
+    struct tti_board board;
+    struct tti_board_page *page = open_page(&board, name, job);
+    if (page == NULL) return false;
+    uint64_t mine = (uint64_t)(epoch + 1) << 32 | atomic_load_explicit(&page->ends, memory_order_acquire);
+    uint64_t settled = atomic_load_explicit(&page->lost, memory_order_acquire);
+    while (settled >> 32 < epoch + 1 && !atomic_compare_exchange_weak_explicit(
+                                            &page->lost, &settled, mine, memory_order_acq_rel, memory_order_acquire)) {}
+    if (settled >> 32 < epoch + 1) settled = mine;
+    *ends = (uint32_t)settled;
+    tti_board_close(&board);
+    return settled >> 32 == epoch + 1;
 }
 
 int tti_board_restarts(const struct tti_board *board)

@@ -11,6 +11,9 @@
  * the same one, and begins anew when it has moved: so nobody waits for a process that is gone, and all meet in the end. Such a
  * process is noted only when it is not started again.
  *
+ * That a process has ended is a fact, for those that agree who is lost. It is counted, and all ends have numbers: the first rank that
+ * asks who was lost in an epoch settles for all up to which number.
+ *
  * A process that is told in an operation that another rank is the cause notes this: when both have failed, it was not the
  * first, in whatever order they end.
  */
@@ -54,10 +57,20 @@ uint32_t tti_board_epochs(const struct tti_board *board);
 void tti_board_follow(const char *name, const char *job, int process, bool follows);
 /* that the world was formed in this epoch; */
 void tti_board_form(const char *name, const char *job, uint32_t epoch);
-/* and that a process is to be ended and started again, since others have waited too long for it. False: nobody does that. */
+/* and that a process is to be ended, and started again where that is done, since others have waited too long for it. False: nobody
+ * does that. */
 bool tti_board_end(const char *name, const char *job, const struct tti_board *seen, int process);
 /* What ranks show there of themselves, mapped to write; NULL: there is no board of this job. Given back by tti_board_close. */
 struct tti_rows *tti_board_open_rows(struct tti_board *board, const char *name, const char *job);
+/* True if the launcher watches this process: it counts when it ends, and ends it when others have waited too long. How often it has
+ * ended. Whether it has since it joined, having ended `life` times; whether that was among the first so many ends of all. */
+bool tti_board_has(const struct tti_board *board, int process);
+uint32_t tti_board_lives(const struct tti_board *board, int process);
+bool tti_board_has_ended(const struct tti_board *board, int process, uint32_t life);
+bool tti_board_was_lost(const struct tti_board *board, int process, uint32_t life, uint32_t ends);
+/* Writes: who had ended by now is who was lost in this epoch, unless that was settled before. False: there is no board, or an
+ * epoch after it was settled. */
+bool tti_board_settle(const char *name, const char *job, uint32_t epoch, uint32_t *ends);
 /* A poll's time, shortened where there is a board to look at. */
 int tti_board_poll_ms(const struct tti_board *board, int poll_ms);
 

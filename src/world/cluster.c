@@ -64,6 +64,7 @@ static tutti_status make_cluster(struct tti_joining *joining)
 void tti_cluster_release(struct tti_cluster *cluster)
 {
     if (atomic_fetch_sub_explicit(&cluster->references, 1, memory_order_acq_rel) > 1) return;
+    tti_board_close(&cluster->board);
     tti_free(cluster->local_ranks);
     tti_free(cluster->host_names);
     tti_free(cluster->ranks);
@@ -416,7 +417,8 @@ tutti_status tti_cluster_join(const struct tti_cluster_launch *launch, const tut
     snprintf(error->operation, sizeof error->operation, "join");
     tutti_status status = join(&joining);
     tti_meeting_close(joining.meeting);
-    tti_board_close(&joining.board);
+    struct tti_board board = joining.board;
+    if (status != TUTTI_OK) tti_board_close(&board);
     tti_blobs_free(&joining.peer_infos);
     tti_key_forget(&joining.key);
     for (int i = 0; joining.endpoints != NULL && i < launch->ranks_each; i++) {
@@ -427,6 +429,7 @@ tutti_status tti_cluster_join(const struct tti_cluster_launch *launch, const tut
     tti_free(joining.hosts);
     if (status == TUTTI_OK) {
         atomic_store_explicit(&joining.cluster->references, launch->ranks_each, memory_order_relaxed);
+        joining.cluster->board = board;
         *cluster = joining.cluster;
     } else if (joining.cluster != NULL) {
         undo(&joining);

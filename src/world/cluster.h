@@ -11,6 +11,7 @@
 #define TTI_WORLD_CLUSTER_H
 
 #include "transport/transport.h"
+#include "world/board.h"
 #include "world/world.h"
 
 enum { TTI_CLUSTER_HOST = 64 };
@@ -22,6 +23,7 @@ struct tti_cluster_rank {
     int machine; /* the first process of those that share its cores, on whatever hosts: these may be namespaces */
     int local;   /* its number in the world of its host */
     int process, pid;
+    uint32_t life; /* how often its process had ended before, as its launcher counts */
 };
 
 /* One rank of this process. */
@@ -38,6 +40,7 @@ struct tti_cluster {
     int process, process_count, ranks_each;
     int host_count;
     bool shares;                                /* ranks of a host read each other's memory, on all hosts, and are to */
+    struct tti_board board;                     /* of this host's launcher, or none; where there is a transport */
     bool crowded;                               /* some host has more ranks than cores */
     tutti_tuning tuning;                        /* rank 0's, for all that goes between hosts */
     struct tti_cluster_rank *ranks;             /* size */

@@ -20,6 +20,7 @@ struct peer_info {
     int32_t all_tcp;                  /* it was told that all ranks go by tcp */
     int32_t part;                     /* of its host, which then counts as one; 0 but for trials */
     uint32_t epoch, whole;            /* as in struct tti_sequel */
+    uint32_t life;                    /* as in struct tti_cluster_rank */
     unsigned char key[TTI_KEY_BYTES]; /* of process 0, where the meeting is for this user on this host alone */
     char host[TTI_CLUSTER_HOST];
 };
@@ -55,6 +56,7 @@ static void fill_peer_info(const struct tti_joining *joining, struct peer_info *
     peer_info->all_tcp = joining->all_tcp;
     peer_info->epoch = joining->sequel.epoch;
     peer_info->whole = joining->sequel.whole;
+    peer_info->life = tti_board_lives(&joining->board, joining->cluster->process);
     name_host(joining, peer_info);
     peer_info->has_key = joining->launch->one_host && joining->cluster->process == 0;
     if (peer_info->has_key) memcpy(peer_info->key, joining->key.bytes, sizeof peer_info->key);
@@ -158,7 +160,8 @@ static void place_ranks(struct tti_joining *joining, int process, int first, int
                                                          .machine = machine,
                                                          .local = local * cluster->ranks_each + i,
                                                          .process = process,
-                                                         .pid = peer_info->pid};
+                                                         .pid = peer_info->pid,
+                                                         .life = peer_info->life};
         if (!joining->all_tcp) continue;
         cluster->ranks[rank].host = rank;
         cluster->ranks[rank].local = 0;

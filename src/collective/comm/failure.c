@@ -179,6 +179,7 @@ static bool begin_breaking(tutti_comm *comm, uint32_t before)
 static void finish_breaking(tutti_comm *comm, const tutti_error *error)
 {
     comm->area->failure = *error;
+    comm->area->failure.next_epoch = (uint64_t)comm->traits.era.made + 1;
     comm->peers->decisions->settle_lost(comm);
     atomic_store_explicit(&comm->area->broken, TTI_BROKEN, memory_order_seq_cst);
 }
@@ -234,6 +235,7 @@ static tutti_status adopt(tutti_comm *comm, enum tti_kind kind, uint64_t sequenc
     }
     const tutti_error *failure = &comm->area->failure;
     fill(comm, error, sequence, kind, failure->status, failure->peer);
+    error->next_epoch = failure->next_epoch;
     snprintf(error->text, sizeof error->text, "%.*s", (int)sizeof failure->text - 1, failure->text);
     tutti_text_printable(error->text); /* another process may have written it, on another host */
     note_cause(comm, failure->peer);
@@ -274,6 +276,7 @@ tutti_status tti_comm_break(tutti_comm *comm, enum tti_kind kind, tutti_status s
     write_text(&error, format, arguments);
     va_end(arguments);
     if (!break_with(comm, &error)) return adopt(comm, kind, comm->sequence, comm->errors.sink);
+    error.next_epoch = (uint64_t)comm->traits.era.made + 1;
     *comm->errors.sink = error;
     return status;
 }

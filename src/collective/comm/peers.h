@@ -52,7 +52,7 @@ struct tti_decision_ops {
     void (*settle_lost)(tutti_comm *comm);
     /* Returns true if that rank is lost as the last decision has it: the one that broke the comm, or the last agreement that this
      * rank took part in. The same on all ranks that know of the same decision. */
-    bool (*was_lost)(const tutti_comm *comm, int rank);
+    bool (*was_lost)(tutti_comm *comm, int rank);
     /* Blocks until every rank of the comm, which may be broken, has given its value, has left, or is lost. All that take part get
      * the same outcome: OK with the same values, ERR_TIMEOUT or ERR_MISMATCH; after these two nobody agrees on the comm any more.
      * ERR_EXCLUDED: the others go on without this rank, or are too few. ERR_MEMORY is told. */

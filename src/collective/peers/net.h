@@ -160,6 +160,8 @@ struct tti_lanes {
     struct tti_agree *agree; /* NULL: nobody has agreed on anything yet */
     bool agree_late;         /* this rank waited too long for one that was to coordinate: */
     int agree_late_for;      /* this one */
+    bool lost_asked;         /* the launcher's board, who was lost when the comm broke: */
+    uint64_t lost_ends;      /* processes whose ends have numbers below this one; 0: it does not say */
     const struct tti_letter_sink *sink;
     struct tti_lanes *next; /* of the net */
 };
@@ -287,6 +289,8 @@ void tti_lanes_read_wait(const struct tti_lanes *lanes, int rank, struct tti_wai
 /* AGREE has come; who was lost as the last agreement has it, or this rank knows (wire_agree.c). */
 void tti_lanes_hear_agree(struct tti_lanes *lanes, int peer, const struct tti_aside *aside);
 bool tti_lanes_was_lost(const struct tti_lanes *lanes, int rank);
+/* Without the lock, before that: asks the launcher of all ranks, if there is one, who was lost when the comm broke. */
+void tti_lanes_settle_lost(tutti_comm *comm);
 /* As in struct tti_peers_ops, without the lock. */
 tutti_status tti_wire_agree(tutti_comm *comm, struct tti_agreement *agreement);
 /* ASK and WAITS have come. */

@@ -163,7 +163,7 @@ void tti_posts_announce(tutti_comm *comm, int waiting_for);
 void tti_posts_awake(tutti_comm *comm);
 /* As in peers.h (posts_agree.c). */
 void tti_posts_settle_lost(tutti_comm *comm);
-bool tti_posts_was_lost(const tutti_comm *comm, int rank);
+bool tti_posts_was_lost(tutti_comm *comm, int rank);
 tutti_status tti_posts_agree(tutti_comm *comm, struct tti_agreement *agreement);
 /* The same for its service thread, which sleeps until anyone brings something; see peers.h. */
 bool tti_posts_doze(tutti_comm *comm, bool dozes);

@@ -33,7 +33,7 @@ static uint32_t number_at(const tutti_comm *comm, int rank)
     return (uint32_t)(atomic_load_explicit(&comm->memory->posts[rank].agreed, memory_order_acquire) >> 32);
 }
 
-bool tti_posts_was_lost(const tutti_comm *comm, int rank)
+bool tti_posts_was_lost(tutti_comm *comm, int rank)
 {
     uint32_t number = number_at(comm, comm->rank);
     if (atomic_load_explicit(&comm->area->broken, memory_order_acquire) == TTI_BROKEN &&

@@ -246,14 +246,15 @@ static void notify(tutti_comm *comm, enum tti_news news)
     }
 }
 
-/* Each rank learns for itself who is lost, until they agree. */
+/* Each rank learns for itself who is lost, until somebody asks, or they agree. */
 static void settle_lost(tutti_comm *comm)
 {
     (void)comm;
 }
 
-static bool was_lost(const tutti_comm *comm, int rank)
+static bool was_lost(tutti_comm *comm, int rank)
 {
+    tti_lanes_settle_lost(comm);
     tti_net_lock(comm->lanes->net);
     bool lost = tti_lanes_was_lost(comm->lanes, rank);
     tti_net_unlock(comm->lanes->net);

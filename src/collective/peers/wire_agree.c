@@ -8,11 +8,13 @@
 #include "base/log.h"
 #include "collective/peers/net.h"
 #include "world/agree.h"
+#include "world/cluster.h"
 
 #define MS INT64_C(1000000)
 enum {
     SLEEP_MS = 2,
-    GRACE_MS = 1000 /* and its deadline again: so much longer a rank waits for the one that coordinates */
+    GRACE_MS = 1000,  /* and its deadline again: so much longer a rank waits for the one that coordinates */
+    CONFIRM_MS = 1000 /* in which the launcher says that a process has ended whose connections have */
 };
 
 static void send_frame(void *context, int to, const void *message, size_t bytes)
@@ -22,13 +24,43 @@ static void send_frame(void *context, int to, const void *message, size_t bytes)
     if (!tti_lane_say(lanes, to, head, message)) lanes->no_memory = true;
 }
 
-/* With the lock held. NULL: no memory, or there are too many ranks. A rank that is silent may live, and take the others for lost:
- * so the larger part decides. */
+/* ---- What the launcher knows ---------------------------------------------------------------------------------------- */
+
+/* NULL: no launcher of this host watches that rank. */
+static const struct tti_cluster_rank *watched(const tutti_comm *comm, int rank)
+{
+    const struct tti_cluster *cluster = comm->lanes->net->cluster;
+    const struct tti_cluster_rank *found = cluster == NULL ? NULL : &cluster->ranks[tti_member(comm, rank)];
+    return found != NULL && tti_board_has(&cluster->board, found->process) ? found : NULL;
+}
+
+static const struct tti_board *board_of(const tutti_comm *comm)
+{
+    return &((const struct tti_cluster *)comm->lanes->net->cluster)->board;
+}
+
+static bool has_ended(const tutti_comm *comm, int rank)
+{
+    const struct tti_cluster_rank *found = watched(comm, rank);
+    return found != NULL && tti_board_has_ended(board_of(comm), found->process, found->life);
+}
+
+static bool all_watched(const tutti_comm *comm)
+{
+    for (int rank = 0; rank < comm->size; rank++)
+        if (watched(comm, rank) == NULL) return false;
+    return true;
+}
+
+/* ---- The machine --------------------------------------------------------------------------------------------------- */
+
+/* With the lock held. NULL: no memory, or there are too many ranks. Where no launcher ends those
+ * that are silent, they may live, and take the others for lost: so the larger part decides. */
 static struct tti_agree *machine_of(struct tti_lanes *lanes)
 {
     const tutti_comm *comm = lanes->comm;
     if (lanes->agree == NULL && tti_agree_bytes(comm->size) <= TTI_NET_SAID)
-        lanes->agree = tti_agree_create(comm->rank, comm->size, true, send_frame, lanes);
+        lanes->agree = tti_agree_create(comm->rank, comm->size, !all_watched(comm), send_frame, lanes);
     return lanes->agree;
 }
 
@@ -38,11 +70,37 @@ void tti_lanes_hear_agree(struct tti_lanes *lanes, int peer, const struct tti_as
     if (agree != NULL) tti_agree_hear(agree, peer, aside->data, (size_t)aside->head.bytes);
 }
 
+/* ---- Who is lost --------------------------------------------------------------------------------------------------- */
+
+/* Each rank hears of a loss by itself. Where one launcher has started all, they take the answer that the first who asked was given
+ * there: who had ended by then. */
+void tti_lanes_settle_lost(tutti_comm *comm)
+{
+    struct tti_lanes *lanes = comm->lanes;
+    const tutti_options *options = &comm->world->options;
+    const tutti_error *failure = &comm->area->failure;
+    bool asks = comm->traits.of_epoch && !lanes->lost_asked && all_watched(comm);
+    if (!asks || atomic_load_explicit(&comm->area->broken, memory_order_acquire) != TTI_BROKEN) return;
+    int64_t until_ns = tti_now_ns() + CONFIRM_MS * MS;
+    lanes->lost_asked = true;
+    int cause = failure->status == TUTTI_ERR_PEER_LOST ? failure->peer : -1;
+    while (cause >= 0 && !has_ended(comm, cause)) {
+        if (tti_now_ns() >= until_ns) return; /* a thread, whose process goes on */
+        tti_wait_turn();
+    }
+    uint32_t ends;
+    if (tti_board_settle(options->board, options->job, comm->traits.era.made, &ends))
+        lanes->lost_ends = (uint64_t)ends + 1;
+}
+
 bool tti_lanes_was_lost(const struct tti_lanes *lanes, int rank)
 {
     struct tti_agree_result last;
     bool any = lanes->agree != NULL && tti_agree_result(lanes->agree, 1, &last);
     if (any) return tti_agree_was_lost(lanes->agree, rank);
+    const struct tti_cluster_rank *found = lanes->lost_ends == 0 ? NULL : watched(lanes->comm, rank);
+    if (found != NULL)
+        return tti_board_was_lost(board_of(lanes->comm), found->process, found->life, (uint32_t)(lanes->lost_ends - 1));
     return tti_comm_is_broken(lanes->comm) && tti_table_get(&lanes->net->lost, tti_member(lanes->comm, rank)) != NULL;
 }
 
@@ -55,6 +113,7 @@ struct agreeing {
     uint32_t number;
     int64_t began_ns;
     bool reported;
+    bool led; /* this rank has coordinated */
 };
 
 /* With the lock held: tells the machine who is gone. */
@@ -94,21 +153,41 @@ static void report(struct agreeing *agreeing, int64_t waited_ns)
             tti_kind_name(agreeing->call->kind), (double)waited_ns / 1e9, awaited);
 }
 
+/* On those that do not come. A launcher that watches them ends them, which is then seen; else they are taken for gone. */
+static void give_up(struct agreeing *agreeing)
+{
+    const tutti_comm *comm = agreeing->comm;
+    const tutti_options *options = &comm->world->options;
+    if (!all_watched(comm)) {
+        tti_agree_expire(agreeing->agree, true);
+        return;
+    }
+    for (int rank = 0; rank < comm->size; rank++) {
+        if (!tti_agree_awaits(agreeing->agree, rank)) continue;
+        tti_log(TUTTI_WARN, "rank %d: rank %d did not come to %s within %lld ms: its process is ended", comm->rank,
+                rank, tti_kind_name(agreeing->call->kind), (long long)agreeing->call->deadline_ms);
+        tti_board_end(options->board, options->job, board_of(comm), watched(comm, rank)->process);
+    }
+}
+
 /* Whoever coordinates acts when its time is up; the others give it more. */
 static tutti_status check_time(struct agreeing *agreeing)
 {
     struct tti_agreement *call = agreeing->call;
+    bool leads = tti_agree_leads(agreeing->agree);
+    if (leads && !agreeing->led && call->kills) agreeing->began_ns = tti_now_ns(); /* they had waited for another one */
+    agreeing->led = leads;
     struct tti_lanes *lanes = agreeing->comm->lanes;
     int64_t waited_ns = tti_now_ns() - agreeing->began_ns;
     int awaited = tti_agree_awaited(agreeing->agree);
     bool late = waited_ns >= (2 * call->deadline_ms + GRACE_MS) * MS;
     if (waited_ns >= agreeing->comm->world->options.stall_report_ms * MS) report(agreeing, waited_ns);
     if (waited_ns < call->deadline_ms * MS) return TUTTI_IN_PROGRESS;
-    if (call->kills && (late || tti_agree_leads(agreeing->agree))) {
-        tti_agree_expire(agreeing->agree, true);
+    if (call->kills && (late || leads)) {
+        give_up(agreeing);
         agreeing->began_ns = tti_now_ns(); /* the others have as much time again */
     }
-    if (!call->kills && tti_agree_leads(agreeing->agree)) tti_agree_expire(agreeing->agree, false);
+    if (!call->kills && leads) tti_agree_expire(agreeing->agree, false);
     if (!late || call->kills) return TUTTI_IN_PROGRESS;
     lanes->agree_late = true;
     lanes->agree_late_for = call->peer = awaited;
