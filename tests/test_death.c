@@ -231,13 +231,16 @@ static void test_attach(void)
     }
 }
 
+/* [SEED [ROUNDS]] */
 int main(int argc, char **argv)
 {
+    enum { ROUNDS = SANITIZED ? 1 : 3 };
+    int rounds = argc > 2 ? atoi(argv[2]) : ROUNDS;
     seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 20240611;
     printf("seed %llu\n", (unsigned long long)seed);
-    fault_begin(280);
+    fault_begin(280 * (unsigned)(rounds < ROUNDS ? 1 : rounds / ROUNDS));
     test_ends();
     test_attach();
-    test_kills(SANITIZED ? 1 : 3);
+    test_kills(rounds);
     return fault_end();
 }

@@ -325,14 +325,26 @@ static void test_beside(int rank, const char *setting)
     check_error(world.size, TUTTI_ERR_TIMEOUT);
 }
 
-int main(void)
+/* Some 80 in each round, in worlds whose ranks share memory within a host, and in worlds that go by tcp alone. */
+static void test_kills(int rounds)
 {
-    fault_begin(110);
     static const char *const hosts[] = {"TUTTI_HOST_PROCESSES=2", "TUTTI_HOST_PROCESSES=3"};
-    for (int turn = 0; turn < (SANITIZED ? 6 : 28); turn++) test_killed(ops[turn % OPS], 4, turn, hosts[turn / 2 % 2]);
-    for (int turn = 0; turn < (SANITIZED ? 3 : 12); turn++) test_killed(FAULT_SENDRECV, 5, turn, hosts[turn / 2 % 2]);
+    int on_hosts = rounds * (SANITIZED ? 6 : 28), in_rings = rounds * (SANITIZED ? 3 : 12);
+    int over_tcp = rounds * (SANITIZED ? 1 : 2);
+    for (int turn = 0; turn < on_hosts; turn++) test_killed(ops[turn % OPS], 4, turn, hosts[turn / 2 % 2]);
+    for (int turn = 0; turn < in_rings; turn++) test_killed(FAULT_SENDRECV, 5, turn, hosts[turn / 2 % 2]);
     for (int op = 0; op < FAULT_OPS; op++)
-        for (int turn = op; turn < op + (SANITIZED ? 1 : 2); turn++) test_killed(op, 3, turn, "TUTTI_TRANSPORT=tcp");
+        for (int turn = op; turn < op + over_tcp; turn++) test_killed(op, 3, turn, "TUTTI_TRANSPORT=tcp");
+}
+
+/* [SEED [ROUNDS]] */
+int main(int argc, char **argv)
+{
+    int rounds = argc > 2 ? atoi(argv[2]) : 1;
+    if (argc > 1) seed = strtoull(argv[1], NULL, 0);
+    printf("seed %llu\n", (unsigned long long)seed);
+    fault_begin(110 * (unsigned)(rounds < 1 ? 1 : rounds));
+    test_kills(rounds);
     test_forked("TUTTI_TRANSPORT=tcp");
     test_forked("TUTTI_HOST_PROCESSES=2");
     test_forked("TUTTI_TRANSPORT=shm");

@@ -294,6 +294,13 @@ TUTTI_API bool tutti_board_row_read(const tutti_board *board, int rank, tutti_bo
 /* For so many seconds ranks show every call, which takes about a microsecond of each; until then only waits. */
 TUTTI_API void tutti_board_watch(tutti_board *board, int seconds);
 
+/* ---- Faults on purpose ------------------------------------------------------------------------------------------ */
+
+/* Called whenever a rank of this process has done a step of a collective's plan : to die there, for
+ * instance. Comms that are made while it is set keep a trace, also if none is asked for, of as many events as the option
+ * trace_events says. NULL: nothing is called. Set it before joining. */
+TUTTI_API void tutti_on_step(void (*hook)(void));
+
 /* ---- Comms that do without a rank that fails -------------------------------------------------------------------- */
 
 /* A comm of the same ranks, made by all of them, that has messages and no collectives, which are refused, as are comms made from

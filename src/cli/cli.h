@@ -78,6 +78,7 @@ extern const struct cli_page cli_sim_page;
 extern const struct cli_page cli_doctor_page;
 extern const struct cli_page cli_pipeline_page;
 extern const struct cli_page cli_top_page;
+extern const struct cli_page cli_faultbench_page;
 int cli_run(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_key(int argc, char **argv);
@@ -89,6 +90,7 @@ int cli_sim(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 int cli_pipeline(int argc, char **argv);
 int cli_top(int argc, char **argv);
+int cli_faultbench(int argc, char **argv);
 
 const struct cli_command *cli_commands(size_t *count);
 

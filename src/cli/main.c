@@ -16,6 +16,7 @@ static const struct cli_command commands[] = {
     {"key", "make the key that the hosts of a job share", cli_key, &cli_key_page},
     {"sim", "predict how long collectives take on hosts that are not there", cli_sim, &cli_sim_page},
     {"pipeline", "check and draw who does what when in a pipeline", cli_pipeline, &cli_pipeline_page},
+    {"faultbench", "kill ranks, and count what the others make of it", cli_faultbench, &cli_faultbench_page},
     {"top", "show what the ranks of a running job do", cli_top, &cli_top_page},
     {"doctor", "say what is found here, and how to mend what is wrong", cli_doctor, &cli_doctor_page},
 };

@@ -10,6 +10,7 @@
 #include "base/sim.h"
 #include <stdio.h>
 #include <string.h>
+#include <tutti/experimental.h>
 
 _Static_assert(TTI_TRACE_SITES <= UINT8_MAX + 1, "a site's number is kept in a byte");
 
@@ -107,11 +108,19 @@ static void free_trace(struct tti_trace *trace)
     tti_free(trace);
 }
 
+/* While it is set, comms are traced without a file. */
+static void (*on_step)(void);
+
+void tutti_on_step(void (*hook)(void))
+{
+    on_step = hook;
+}
+
 bool tti_trace_create(tutti_comm *comm)
 {
     static atomic_uint comms;
     const tutti_options *options = &comm->world->options;
-    if (options->trace[0] == '\0') return true;
+    if (options->trace[0] == '\0' && on_step == NULL) return true;
     struct tti_trace *trace = tti_calloc(1, sizeof *trace);
     size_t room = (size_t)options->trace_events;
     if (trace == NULL || !make_row(&trace->operations, room) || !make_row(&trace->messages, room)) {
@@ -137,7 +146,8 @@ tutti_status tti_trace_finish(tutti_comm *comm)
     tutti_error error = {0};
     if (comm->trace == NULL) return TUTTI_OK;
     atomic_bool *missing = &comm->world->trace_lost; /* something of a comm; who leaves the world is told too */
-    if (comm->traits.fork_count == tti_fork_count() && tti_trace_write(comm, &error) != TUTTI_OK) {
+    bool written = comm->traits.fork_count == tti_fork_count() && comm->trace->path[0] != '\0';
+    if (written && tti_trace_write(comm, &error) != TUTTI_OK) {
         tti_log(TUTTI_ERROR, "%s", error.text);
         atomic_store_explicit(missing, true, memory_order_relaxed);
     }
@@ -273,6 +283,7 @@ void tti_trace_note_step(struct tti_op *op, const struct tti_step *step)
     struct tti_trace *trace = op->comm->trace;
     struct tti_trace_row *row = &trace->operations;
     uint64_t begin = row->last;
+    if (on_step != NULL) on_step();
     if (!row->timed) return;
     if (step->bytes >= TIMED_BYTES || is_wait(step)) read_time(trace);
     *next_event(row) = (struct tti_trace_event){.begin = begin,
