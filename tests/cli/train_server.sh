@@ -130,6 +130,12 @@ refuses 'server 1 does not go with mesh pipe=2' --server 1 --mesh pipe=2
 refuses 'server 1 does not go with zero 1' --server 1 --zero 1
 refuses 'server 1 does not go with type bf16' --server 1 --type bf16
 refuses 'server 1 does not go with save_async' --server 1 --save x --save-async
+for i in $(seq 40); do echo "$i,$((i % 3))"; done >table.csv
+tool train mlp --data table.csv --layers 1 --width 4 --batch 4 --steps 2 --ranks 3 --server 1 --batch-norm
+check 'refused: batch norm' 2 $STATUS
+matches 'refused: batch norm' 'server 1 does not go with batch_norm' "$ERR"
+tool train mlp --data table.csv --layers 1 --width 4 --batch 4 --steps 20 --ranks 3 --server 1 --staleness 2 --optimizer sgd --clip 0.5
+check 'a table of numbers, stale and clipped' 0 $STATUS
 refuses 'timeline does not go with --server' --server 1 --timeline x.svg
 tool plan gpt --data text --ranks 4 --server 1
 check 'no plan: status' 2 $STATUS
