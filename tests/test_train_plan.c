@@ -110,6 +110,7 @@ static int with_mesh(tutti_comm *comm, const int *sizes)
             options.width_grains = sizes[3] > 1 ? 2 : 1;
             options.recompute = (options.zero + options.accumulate) % 2 == 0;
             options.sequence = sizes[3] > 1 && options.zero % 2 == 0;
+            options.type = options.accumulate == 2 || sizes[1] > 1 ? "bf16" : "f32";
             if (sizes[2] > 1)
                 taken += with_tables(comm, &options, sizes[2]);
             else

@@ -123,14 +123,22 @@ static tutti_status make_owned(struct tti_tie *tie, const tutti_ddp *ddp, tutti_
     return TUTTI_OK;
 }
 
-/* The ddp of the sharing layer's gradient, which has its values too where the owner is elsewhere and zero is 3. */
+/* What the sharing layer's rank keeps of an element that it owns: its sum, and with zero 3 its value. */
+static size_t slice_bytes(const struct tti_tie *tie)
+{
+    const bool valued = tie->zero >= TTI_ZERO_PARAMETERS;
+    return sizeof(float) + (valued ? sizeof(float) : 0) + (valued && tie->bf16 ? sizeof(uint16_t) : 0);
+}
+
+/* The ddp of the sharing layer's gradient, which has its values too where the owner is elsewhere and zero is 3 or type bf16. */
 static tutti_status make_ddp(struct tti_tie *tie, const tutti_ddp *ddp, const tutti_ddp_options *options,
                              tutti_error *error)
 {
     tutti_ddp_options own = {.struct_size = sizeof own,
                              .grains = options->grains,
                              .pass_grains = options->pass_grains,
-                             .allow_unused = true};
+                             .allow_unused = true,
+                             .bf16 = tie->bf16};
     if (tie->passes) own.zero = is_apart(tie) ? tie->zero : TTI_ZERO_GRADIENTS;
     if (tie->passes) own.replicas = options->replicas;
     struct tti_ddp_place place = {.rank = ddp->rank, .size = ddp->size, .alone = ddp->alone};
@@ -142,7 +150,7 @@ static tutti_status make_ddp(struct tti_tie *tie, const tutti_ddp *ddp, const tu
     }
     TTI_TRY(tti_ddp_make(&place, &tie->parameter, 1, false, &own, &tie->ddp, error));
     if (tie->passes && is_apart(tie)) /* sums, and values, that are counted as such elsewhere */
-        tie->bytes = (tie->zero >= TTI_ZERO_PARAMETERS ? 2 : 1) * tie->ddp->zero.elements * sizeof(float);
+        tie->bytes = tie->ddp->zero.elements * slice_bytes(tie);
     return TUTTI_OK;
 }
 
@@ -150,6 +158,7 @@ tutti_status tti_tie_make(struct tti_tie *tie, const tutti_ddp *ddp, const tutti
                           tutti_error *error)
 {
     if (tie->elements == 0) return TUTTI_OK;
+    tie->bf16 = options->bf16 && is_apart(tie);
     if (tie->shares) TTI_TRY(make_ddp(tie, ddp, options, error));
     return tie->passes && tie->owns ? make_owned(tie, ddp, error) : TUTTI_OK;
 }
@@ -180,13 +189,14 @@ tutti_status tti_tie_places(struct tti_tie *tie, float **gradients)
 }
 
 /* From one of the two ranks to the other. */
-static tutti_status hand_over(const struct tti_tie *tie, float *values, size_t count, bool from_owner, int tag)
+static tutti_status hand_over(const struct tti_tie *tie, void *values, size_t count, tutti_type type, bool from_owner,
+                              int tag)
 {
     if (tie->elements == 0 || !is_apart(tie)) return TUTTI_OK;
     tutti_comm *comm = tti_inside(tie->pipe, "trainer", "tied weight");
     if (tie->owns == from_owner)
-        return tutti_send(comm, values, count, TUTTI_F32, from_owner ? tie->sharer : tie->owner, tag);
-    return tutti_recv(comm, values, count, TUTTI_F32, from_owner ? tie->owner : tie->sharer, tag, NULL);
+        return tutti_send(comm, values, count, type, from_owner ? tie->sharer : tie->owner, tag);
+    return tutti_recv(comm, values, count, type, from_owner ? tie->owner : tie->sharer, tag, NULL);
 }
 
 /* With zero 2 and 3: this rank's slice of the sums, between the two stages. */
@@ -194,7 +204,7 @@ static tutti_status hand_over_sums(struct tti_tie *tie, const tutti_ddp *ddp)
 {
     const struct tti_span tied = tied_of(tie, ddp->rank, group_size(ddp));
     float *sums = tie->ddp != NULL ? tie->ddp->zero.pending[0] : tie->slice;
-    TTI_TRY(hand_over(tie, sums, tied.hi - tied.lo, false, TAG_SUM));
+    TTI_TRY(hand_over(tie, sums, tied.hi - tied.lo, TUTTI_F32, false, TAG_SUM));
     return tie->owns ? exchange(tie, ddp, false, sums, tie->owned) : TUTTI_OK;
 }
 
@@ -203,7 +213,7 @@ tutti_status tti_tie_end(struct tti_tie *tie, const tutti_ddp *ddp, bool passes_
     if (tie->ddp != NULL) TTI_TRY(tutti_ddp_end(tie->ddp, 0, NULL));
     if (!passes_on || tie->elements == 0) return TUTTI_OK;
     return tie->passes ? hand_over_sums(tie, ddp)
-                       : hand_over(tie, tie->parameter.gradient, tie->elements, false, TAG_SUM);
+                       : hand_over(tie, tie->parameter.gradient, tie->elements, TUTTI_F32, false, TAG_SUM);
 }
 
 void tti_tie_add(const struct tti_tie *tie, const tutti_ddp *ddp)
@@ -220,13 +230,23 @@ void tti_tie_add(const struct tti_tie *tie, const tutti_ddp *ddp)
     }
 }
 
+/* Below zero 3 all ranks of the owner's stage have all values, as bf16. */
+static tutti_status hand_over_rounded(const struct tti_tie *tie, const tutti_ddp *ddp)
+{
+    uint16_t *halves = tie->owns ? ddp->zero.halves + tie->first : tie->ddp->zero.halves;
+    if (tie->shares) tti_zero_forget_values(tie->ddp);
+    return hand_over(tie, halves, tie->elements, TUTTI_BF16, true, TAG_VALUES);
+}
+
 tutti_status tti_tie_spread(struct tti_tie *tie, const tutti_ddp *ddp)
 {
     if (tie->elements == 0 || !is_apart(tie)) return TUTTI_OK;
-    if (tie->zero < TTI_ZERO_PARAMETERS) return hand_over(tie, tie->parameter.value, tie->elements, true, TAG_VALUES);
+    if (tie->zero < TTI_ZERO_PARAMETERS && tie->bf16) return hand_over_rounded(tie, ddp);
+    if (tie->zero < TTI_ZERO_PARAMETERS)
+        return hand_over(tie, tie->parameter.value, tie->elements, TUTTI_F32, true, TAG_VALUES);
     const struct tti_span tied = tied_of(tie, ddp->rank, group_size(ddp));
     if (tie->owns) TTI_TRY(exchange(tie, ddp, true, owned_values(tie, ddp), tie->slice));
     float *values = tie->owns ? tie->slice : tti_ddp_owned_values(tie->ddp);
-    TTI_TRY(hand_over(tie, values, tied.hi - tied.lo, true, TAG_VALUES));
+    TTI_TRY(hand_over(tie, values, tied.hi - tied.lo, TUTTI_F32, true, TAG_VALUES));
     return tie->shares ? tutti_ddp_spread(tie->ddp) : TUTTI_OK;
 }

@@ -26,7 +26,9 @@ struct tti_tie {
     size_t first;              /* the tensor's first element, among those of the owner's rank */
     bool passes;               /* zero 2 and 3: sums are with their owners only */
     int zero;                  /* as the trainer's option */
-    float *owned;              /* then: the sums of what this rank owns of the tensor */
+    bool bf16;          /* values are of 16 bits, and the two layers on different ranks: they go as they are, or with
+                                * zero 3 as f32, which both round */
+    float *owned;       /* then: the sums of what this rank owns of the tensor */
     float *slice;       /* then, on the owner's rank, where it does not share: a slice of the sharing layer's ddp */
     size_t owned_first; /* where these begin in the tensor */
     size_t *counts;     /* then: [4 ranks of a replica], of one exchange */

@@ -462,7 +462,8 @@ tutti_status tti_trainer_make(struct tutti_trainer *t, tutti_error *error)
     TTI_TRY(tti_trainer_check_memory(t, error));
     status = tti_agree(tti_trainer_comm(t), make_parts(t, error), error);
     if (status == TUTTI_OK) status = tti_agree(tti_trainer_comm(t), make_shared(t, error), error);
-    if (status != TUTTI_OK || !tti_trainer_passing_values(t) || tti_trainer_is_planned(t)) return status;
+    const bool spreads = tti_trainer_passing_values(t) && !tti_trainer_is_bf16(t); /* that is rounded first */
+    if (status != TUTTI_OK || !spreads || tti_trainer_is_planned(t)) return status;
     status = tti_tie_spread(&t->tie, t->ddp); /* other values are where they are used */
     if (status != TUTTI_OK) tti_trainer_mesh_error(t->comm, &t->mesh, error);
     return status;

@@ -146,8 +146,7 @@ tutti_status tti_trainer_make_scratch(struct tutti_trainer *trainer, tutti_error
 /* Cells that a rank of those that share the batch has in one pass. */
 struct tti_span tti_pass_cells(const struct tutti_trainer *trainer, int pass, int rank);
 
-/* True if weights are of 16 bits (trainer_type.c); ERR_OPTION or ERR_UNSUPPORTED: there is no such type, or it does not go with
- * the mesh. */
+/* True if weights are of 16 bits (trainer_type.c); ERR_OPTION: there is no such type. */
 bool tti_trainer_is_bf16(const struct tutti_trainer *trainer);
 tutti_status tti_trainer_check_type(const struct tutti_trainer *trainer, tutti_error *error);
 /* Collective, after masters were set: bf16 of them for all. */

@@ -18,20 +18,14 @@ bool tti_trainer_is_bf16(const struct tutti_trainer *t)
 tutti_status tti_trainer_check_type(const struct tutti_trainer *t, tutti_error *error)
 {
     static const char *const types[] = {"f32", "bf16"};
-    const int pipe = t->mesh.sizes[TTI_MESH_PIPE];
-    TTI_TRY(tti_option_word("type", t->options.type, types, 2, error));
-    if (!tti_trainer_is_bf16(t) || pipe == 1) return TUTTI_OK;
-    return tti_error_set(
-        error, TUTTI_ERR_UNSUPPORTED, 0,
-        "mesh %.64s: type bf16 does not go with pipe=%d yet: use type f32 with a pipe, or bf16 with data, "
-        "shard and tensor, and zero 3 or recompute where memory is short",
-        t->options.mesh, pipe);
+    return tti_option_word("type", t->options.type, types, 2, error);
 }
 
 tutti_status tti_trainer_round(struct tutti_trainer *t, tutti_error *error)
 {
     if (!tti_trainer_is_bf16(t)) return TUTTI_OK;
     tutti_status status = tutti_ddp_spread(tutti_ddp_at(t->ddp, t->here.file, t->here.line));
+    if (status == TUTTI_OK) status = tti_tie_spread(&t->tie, t->ddp);
     if (status != TUTTI_OK) tti_trainer_mesh_error(t->comm, &t->mesh, error);
     return status;
 }

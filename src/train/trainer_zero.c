@@ -154,8 +154,8 @@ struct tti_ledger tti_trainer_ledger(const struct tutti_trainer *t)
                                            .zero = (int)t->options.zero,
                                            .bf16 = tti_trainer_is_bf16(t)};
     struct tti_ledger ledger = tti_ledger_of(&sizes);
-    if (!tti_trainer_passing_values(t)) /* of tensors of other stages; with zero 3 those are in the tie */
-        ledger.parameters += (t->model->value_elements - t->elements) * sizeof(float);
+    if (t->options.zero < TTI_ZERO_PARAMETERS) /* of tensors of other stages; with zero 3 those are in the tie */
+        ledger.parameters += (t->model->value_elements - t->elements) * (sizes.bf16 ? 2 : sizeof(float));
     ledger.parameters += 2 * t->model->state_elements * sizeof(float); /* with those from before the step */
     return ledger;
 }

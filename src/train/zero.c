@@ -78,8 +78,9 @@ static tutti_parameter owned_part(const struct tutti_ddp *ddp, size_t index, str
     const tutti_parameter *p = &ddp->parameters[index];
     const size_t offset = part.lo - ddp->starts[index];
     float *value = p->value == NULL ? NULL : p->value + offset;
+    if (tti_ddp_passes_values(ddp)) value = zero->values == NULL ? NULL : zero->values + at;
     return (tutti_parameter){.name = p->name,
-                             .value = tti_ddp_passes_values(ddp) ? zero->values + at : value,
+                             .value = value,
                              .gradient = zero->stage >= TTI_ZERO_GRADIENTS ? zero->pending[0] + at
                                                                            : p->gradient + offset,
                              .count = part.hi - part.lo,

@@ -57,14 +57,16 @@ static void copy_values(struct tutti_ddp *ddp)
     }
 }
 
-/* What all ranks keep of the values themselves; where these are the masters, bf16 beside them. */
+/* What all ranks keep of the values themselves; where these are the masters, bf16 beside them. Of values that are another's,
+ * which has the masters, bf16 alone is enough below zero 3: they come as that. */
 static bool make_own(struct tutti_ddp *ddp)
 {
     struct tti_zero *zero = &ddp->zero;
     const size_t bytes = zero->elements * sizeof(float), listed = ddp->bytes;
     const size_t kept = zero->stage >= TTI_ZERO_PARAMETERS ? zero->elements : ddp->elements;
     float *halves = NULL;
-    bool made = tti_ddp_take(ddp, bytes, &zero->values);
+    bool made = (!ddp->valued && zero->bf16 && zero->stage < TTI_ZERO_PARAMETERS) ||
+                tti_ddp_take(ddp, bytes, &zero->values);
     if (zero->bf16) made = tti_ddp_take(ddp, kept * sizeof *zero->halves, &halves) && made;
     zero->halves = (uint16_t *)(void *)halves;
     ddp->bytes = listed; /* no buffers */
@@ -85,8 +87,9 @@ tutti_status tti_zero_make_values(struct tutti_ddp *ddp, tutti_error *error)
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0,
                              "ddp: no memory for the values of %zu elements that are owned, and of three buckets",
                              zero->elements);
-    if (ddp->comm != NULL) copy_values(ddp);
-    if (ddp->comm != NULL && zero->bf16) tti_bf16_begin(ddp);
+    if (zero->values == NULL) return TUTTI_OK;
+    copy_values(ddp);
+    if (zero->bf16) tti_bf16_begin(ddp);
     return TUTTI_OK;
 }
 
