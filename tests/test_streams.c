@@ -216,23 +216,6 @@ static void waits_for_host(tutti_comm *comm, struct fault_rank *self)
     close_place(&place);
 }
 
-/* A deadline counts from when the stream gets there. */
-static void late_stream(tutti_comm *comm, struct fault_rank *self)
-{
-    struct place place;
-    (void)self;
-    open_place(&place, COUNT);
-    tti_fault_delay(place.device, 300000000);
-    fill(&place, 1);
-    CHECK(tutti_all_reduce(tutti_on(tutti_within(comm, 30000), place.stream), place.x, place.y, COUNT, TUTTI_I32,
-                           TUTTI_SUM) == TUTTI_OK);
-    tti_fault_delay(place.device, 0);
-    GOOD(&place, sync_place(&place));
-    CHECK(place.y[0] == tutti_size(comm));
-    CHECK(tutti_barrier(comm) == TUTTI_OK);
-    close_place(&place);
-}
-
 /* ---- Going wrong ------------------------------------------------------------------------------------------------- */
 
 /* At the 40th call: all are told, ops before it are right, and the streams go on. */
@@ -384,7 +367,6 @@ static void run_all(bool processes)
         fault_run_body("refused", refused, size, processes, over_tcp);
         fault_run_body("leaves early", leaves_early, size, processes, over_tcp);
     }
-    fault_run_body("a late stream", late_stream, 2, processes, over_tcp);
     fault_run_body("differ", differ, 3, processes, over_tcp);
     fault_run_body("one on none", one_on_none, 2, processes, over_tcp);
     if (!processes) return; /* threads share their process's devices, and its end */

@@ -23,6 +23,11 @@ check "on the first GPU ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
 OUT=$(TUTTI_CUDA_PATH=$PWD/fake TUTTI_CACHE=$PWD/cache timeout 100 "$BUILD/tests/test_stream_faults" cuda:0 2>&1)
 STATUS=$?
 check "calls of the driver that fail ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
+for provider in cuda staged; do
+    OUT=$(TUTTI_DEVICE_PROVIDER=$provider TUTTI_CUDA_PATH=$PWD/fake TUTTI_CACHE=$PWD/cache timeout 200 "$BUILD/tests/test_stream_deadlines" cuda:0 2>&1)
+    STATUS=$?
+    check "deadlines, $provider ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
+done
 for provider in auto staged; do
     OUT=$(TUTTI_DEVICE_PROVIDER=$provider TUTTI_CUDA_PATH=$PWD/fake TUTTI_CACHE=$PWD/cache timeout 200 "$BUILD/tests/test_stream_ops" cuda:0 2>&1)
     STATUS=$?

@@ -58,6 +58,9 @@ done
 OUT=$(TUTTI_CUDA_PATH=$PWD/fake timeout 300 "$BUILD/tests/test_conformance_streams" cuda 1 4 nccl 2>&1)
 STATUS=$?
 check "conformance ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
+OUT=$(TUTTI_DEVICE_PROVIDER=nccl TUTTI_CUDA_PATH=$PWD/fake timeout 200 "$BUILD/tests/test_stream_deadlines" cuda 2>&1)
+STATUS=$?
+check "deadlines ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
 OUT=$(TUTTI_FENCE_MS=300 TUTTI_LOG=error TUTTI_DEVICE_PROVIDER=nccl TUTTI_CUDA_PATH=$PWD/fake timeout 300 "$BUILD/tests/test_stream_ops" cuda given_up 2>&1)
 STATUS=$?
 check "streams that are given up ($(tail -n 3 <<<"$OUT"))" 0 $STATUS

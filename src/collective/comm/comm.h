@@ -352,9 +352,10 @@ struct tti_waitable {
      * changes when one has ended. NULL: not known. */
     bool (*unmet)(void *object, uint64_t *stand);
     int64_t deadline_ms;
-    bool drives;  /* progress takes other ops forward too: anyone may have to wake it */
-    bool started; /* its caller may do something else meanwhile */
-    bool passing; /* nobody waits for it now: it is only looked after */
+    const _Atomic bool *reached; /* its deadline counts from when this is true; NULL: it is */
+    bool drives;                 /* progress takes other ops forward too: anyone may have to wake it */
+    bool started;                /* its caller may do something else meanwhile */
+    bool passing;                /* nobody waits for it now: it is only looked after */
     struct tti_wait_state *wait_state;
 };
 

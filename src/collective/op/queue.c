@@ -209,6 +209,7 @@ struct tti_waitable tti_queue_waitable(struct tti_started *started)
                                  .kind = (enum tti_kind)op->call.kind,
                                  .op = op,
                                  .deadline_ms = op->deadline_ms,
+                                 .reached = started->turn == NULL ? NULL : &started->turn->reached,
                                  .started = true,
                                  .wait_state = &started->wait_state};
 }
@@ -277,6 +278,7 @@ enum tti_awaits tti_queue_awaits(tutti_comm *comm)
 bool tti_started_is_overdue(const struct tti_started *started, int64_t now_ns)
 {
     int64_t limit = started->op.deadline_ms * MS, since = started->wait_state.since_ns;
+    if (started->turn != NULL && !started->turn->reached) return false;
     if (limit != 0 && started->pending != NULL && tti_pending_awaits_stream(started->pending)) return false;
     return limit != 0 && since != 0 && now_ns - since >= limit;
 }

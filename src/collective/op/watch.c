@@ -19,11 +19,12 @@
 #define MS INT64_C(1000000)
 
 enum {
-    POLL_MS = 10,          /* how often a waiting rank asks whether the others live, and what they wait for */
-    POLL_OFTEN_MS = 250,   /* so long it does not sleep for longer than that */
-    SLEEP_MS = 25,         /* the longest sleep when processes may die */
-    SLEEP_THREADS_MS = 50, /* threads are marked by their own process: only deadlines are due */
-    PATIENCE_US = 1000,    /* yields before sleeping, and more for each rank that needs its turn */
+    POLL_MS = 10,           /* how often a waiting rank asks whether the others live, and what they wait for */
+    POLL_OFTEN_MS = 250,    /* so long it does not sleep for longer than that */
+    SLEEP_MS = 25,          /* the longest sleep when processes may die */
+    SLEEP_THREADS_MS = 50,  /* threads are marked by their own process: only deadlines are due */
+    UNREACHED_MS = 1800000, /* how long a stream may take to come to an op, at least */
+    PATIENCE_US = 1000,     /* yields before sleeping, and more for each rank that needs its turn */
     PATIENCE_PER_RANK_US = 20
 };
 
@@ -241,7 +242,9 @@ static tutti_status check_waits(struct watch *watch)
 
 static int64_t deadline_of(const tutti_comm *comm, const struct tti_waitable *waitable)
 {
-    return waitable->deadline_ms != 0 ? waitable->deadline_ms : comm->world->options.deadline_ms;
+    int64_t deadline_ms = waitable->deadline_ms != 0 ? waitable->deadline_ms : comm->world->options.deadline_ms;
+    bool counts = waitable->reached == NULL || atomic_load_explicit(waitable->reached, memory_order_relaxed);
+    return counts || deadline_ms > UNREACHED_MS ? deadline_ms : UNREACHED_MS;
 }
 
 static void report(struct watch *watch)

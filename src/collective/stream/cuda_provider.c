@@ -385,6 +385,14 @@ static bool is_aborted(const struct tti_cuda_engine *engine)
     return atomic_load_explicit(&engine->words.abort->value, memory_order_acquire) != 0;
 }
 
+/* For words: a rank whose stream has not come, or -1. */
+static int find_missing(const struct tti_cuda_engine *engine, const struct tti_started *started)
+{
+    for (int rank = 0; rank < engine->comm->size; rank++)
+        if (!tti_word_reached(&engine->words.ready[rank], tti_cuda_shown_of(started, rank)->ready)) return rank;
+    return -1;
+}
+
 static tutti_status progress(struct tti_op *op)
 {
     struct tti_started *started = tti_started_of(op);
@@ -394,6 +402,7 @@ static tutti_status progress(struct tti_op *op)
     if (tti_word_is_far(engine->words.done, started->turn->verdict.done)) return tti_turn_released(started);
     if (tti_word_reached(engine->words.done, started->turn->verdict.done))
         return is_aborted(engine) ? tti_turn_inherit(started) : TUTTI_OK;
+    if (started->turn->watched) op->waiting_for = find_missing(engine, started);
     if (!tti_device_is_poisoned(device)) return TUTTI_IN_PROGRESS;
     tti_device_poison_error(device, &error);
     return tti_comm_break(op->comm, (enum tti_kind)op->call.kind, TUTTI_ERR_DEVICE, op->comm->rank, "rank %d: %s",

@@ -176,10 +176,12 @@ static void close_engine(struct tti_streams *streams)
     if (is_whole(engine)) {
         tti_nccl_order(engine, TTI_NCCL_CLOSE);
         while (!tti_nccl_finished(engine) && tti_now_ns() < until) tti_poll_nap(&nap);
-        if (!tti_nccl_finished(engine))
+        if (!tti_nccl_finished(engine)) {
             tti_log(TUTTI_WARN, "rank %d: NCCL does not return from closing its communicator", engine->rank);
-        else if (engine->orders.status != TUTTI_OK)
+            tti_nccl_reap(engine);
+        } else if (engine->orders.status != TUTTI_OK) {
             tti_log(TUTTI_WARN, "rank %d: %s", engine->rank, engine->orders.text);
+        }
     } else {
         tti_nccl_reap(engine);
         (void)await_end(engine, now + engine->fence_ns);
@@ -200,6 +202,18 @@ static size_t shown_bytes(const struct tti_op *op)
     return op->shape.tables == NULL ? 0 : TTI_GIVEN * (size_t)op->shape.size * sizeof(uint64_t);
 }
 
+static int64_t deadline_ms(const struct tti_started *started)
+{
+    int64_t own = started->op.deadline_ms;
+    return own != 0 ? own : started->op.comm->world->options.deadline_ms;
+}
+
+/* Its deadline may matter: it counts from when the stream comes to the op, which the stream has to say. */
+static bool counts(const struct tti_started *started)
+{
+    return deadline_ms(started) < TTI_DEVICE_PATIENCE_NS / MS;
+}
+
 static tutti_status show(struct tti_started *started, tutti_error *error)
 {
     const struct tti_nccl_engine *engine = engine_of(started);
@@ -207,13 +221,7 @@ static tutti_status show(struct tti_started *started, tutti_error *error)
     uint64_t key = tti_nccl_key(&started->op, started->row);
     turn->connects = engine->known[key % TTI_NCCL_KNOWN] != key;
     if (started->row != NULL) memcpy(turn->mine, started->row, shown_bytes(&started->op));
-    return started->op.deadline_ms == 0 ? TUTTI_OK : tti_turn_put_reached(started, error);
-}
-
-static int64_t deadline_ms(const struct tti_started *started)
-{
-    int64_t own = started->op.deadline_ms;
-    return own != 0 ? own : started->op.comm->world->options.deadline_ms;
+    return counts(started) ? tti_turn_put_reached(started, error) : TUTTI_OK;
 }
 
 static bool tells_later(const struct tti_started *started)
@@ -291,7 +299,7 @@ static tutti_status follow(struct tti_started *started, struct tti_stream *strea
 
 /* ---- Watching ------------------------------------------------------------------------------------------------------ */
 
-/* Saying so costs a microsecond: only a call with a deadline of its own does. */
+/* Saying so costs a microsecond: only a call whose deadline is not the longest does. */
 static bool reached(const struct tti_started *started)
 {
     return started->turn->number == 0 || tti_gate_reached(&started->turn->gate->gate, started->turn->number);
