@@ -2,7 +2,7 @@
  * ctest: timeout=60 labels=asan,tsan
  *
  * Batch norm in passes of one's own: against a reference in double, forward, backward and in evaluation; the same bits on 1 to
- * 8 ranks, whose grains are unequal and may be empty, on any number of threads and computed again; running means and variances
+ * 8 ranks, whose grains are unequal and may be empty, on any number of threads, computed again, and cut by the width; running means and variances
  * as PyTorch has them; batches without a variance.
  */
 #include "base/share.h"
@@ -22,7 +22,7 @@ enum {
     WIDTH = 12,
     OUTPUTS = 3,
     STEPS = 2,
-    ELEMENTS_MOST = 1024,
+    ELEMENTS_MOST = 2048,
     STATES_MOST = 256
 };
 
@@ -42,10 +42,12 @@ static struct outcome *outcome;
 static struct {
     int threads;
     bool recompute, fast;
+    int width_grains, tensor; /* 0: the model is not cut */
+    bool sequence;
 } the;
 
-/* Batch norm of the inputs, in a residual branch and behind it. */
-static tutti_model *make_model(void)
+/* Batch norm of the inputs, in a residual branch, there also between two layers that ranks can cut, and behind it. */
+static tutti_model *make_model(tutti_mesh *mesh)
 {
     tutti_model *model = NULL;
     tutti_model_create(&(tutti_model_shape){.rows = 1, .inputs = INPUTS}, &model);
@@ -53,21 +55,32 @@ static tutti_model *make_model(void)
     tutti_add_linear(model, "front", &(tutti_linear){.outputs = WIDTH});
     tutti_residual_begin(model);
     tutti_add_batch_norm(model, "inside", &(tutti_batch_norm){.epsilon = 0.01});
-    tutti_add_linear(model, "middle", &(tutti_linear){.outputs = WIDTH, .activation = TUTTI_GELU});
+    tutti_add_linear(model, "wide", &(tutti_linear){.outputs = 2 * WIDTH, .activation = TUTTI_GELU});
+    tutti_add_batch_norm(model, "between", NULL);
+    tutti_add_linear(model, "middle", &(tutti_linear){.outputs = WIDTH});
     tutti_add_batch_norm(model, "end", NULL);
     tutti_residual_end(model);
     tutti_add_linear(model, "back", &(tutti_linear){.outputs = OUTPUTS});
     tutti_add_mse(model);
-    if (tutti_model_seal(model) != TUTTI_OK || tutti_model_bind(model, NULL, NULL) != TUTTI_OK ||
-        tutti_model_init(model, 5) != TUTTI_OK)
+    tutti_model_seal(model);
+    tutti_model_placing placing = {
+        .struct_size = sizeof placing, .mesh = mesh, .width_grains = the.width_grains, .sequence = the.sequence};
+    if (the.width_grains > 0) tutti_model_place(model, &placing);
+    if (tutti_model_bind(model, NULL, NULL) != TUTTI_OK || tutti_model_init(model, 5) != TUTTI_OK)
         exit(tutti_model_explain(model, stdout));
     return model;
+}
+
+static size_t whole_count(const tutti_tensor *tensor)
+{
+    return (size_t)tensor->shape[0] * (tensor->dimensions > 1 ? (size_t)tensor->shape[1] : 1);
 }
 
 /* ---- One rank's part --------------------------------------------------------------------------------------------- */
 
 struct part {
-    tutti_comm *comm;
+    tutti_mesh *mesh;
+    tutti_comm *all, *comm; /* that which shares the batch */
     tutti_model *model;
     tutti_pass *pass;
     tutti_ddp *ddp;
@@ -93,30 +106,41 @@ static void cut_batch(const tutti_batch *all, struct part *part)
 
 static bool make_part(tutti_comm *comm, const tutti_batch *all, struct part *part)
 {
-    *part = (struct part){.comm = comm, .model = make_model()};
+    const int tensor = the.tensor > 0 ? the.tensor : 1;
+    *part = (struct part){.all = comm};
+    CHECK(tutti_mesh_create(comm, (const char *const[]){"data", "tensor"},
+                            (const int[]){tutti_size(comm) / tensor, tensor}, 2, &part->mesh) == TUTTI_OK);
+    CHECK(tutti_mesh_comm(part->mesh, "data", &part->comm) == TUTTI_OK);
+    part->model = make_model(part->mesh);
     cut_batch(all, part);
-    static tutti_parameter lists[8][32]; /* of ranks that are threads, or processes */
+    static tutti_parameter lists[8][64]; /* of ranks that are threads, or processes */
     tutti_parameter *list = lists[tutti_rank(comm)];
     const tutti_ddp_options ddp = {.struct_size = sizeof ddp, .grains = the.fast ? 0 : GRAINS};
     const tutti_pass_options options = {.samples = SAMPLES,
                                         .grains = the.fast ? 0 : part->batch.grains,
                                         .threads = the.threads,
                                         .recompute = the.recompute,
-                                        .batch = comm,
+                                        .batch = part->comm,
                                         .batch_grains = the.fast ? 0 : GRAINS};
     tutti_error error = {.text = ""};
     (void)tutti_model_gradients(part->model);
     CHECK(tutti_model_list(part->model, list) == TUTTI_OK);
     part->pass = nn_pass(part->model, &options);
-    return CHECK_THAT(tutti_ddp_create(comm, list, tutti_model_list_count(part->model), &ddp, &part->ddp, &error) ==
-                          TUTTI_OK,
-                      "%s", error.text);
+    return CHECK_THAT(
+        tutti_ddp_create(part->comm, list, tutti_model_list_count(part->model), &ddp, &part->ddp, &error) == TUTTI_OK,
+        "%s", error.text);
 }
 
 static void ready(void *context, size_t offset, size_t count)
 {
     struct part *part = context;
     CHECK(tutti_ddp_ready_run(part->ddp, offset, count) == TUTTI_OK);
+}
+
+/* Of ranks that share the width, and so have the same losses and outputs. */
+static bool is_first(const struct part *part)
+{
+    return tutti_mesh_coordinate(part->mesh, "tensor") == 0;
 }
 
 static void step(struct part *part, double *losses)
@@ -129,28 +153,51 @@ static void step(struct part *part, double *losses)
     if (status == TUTTI_OK) status = tutti_pass_backward(part->pass, &how);
     CHECK_THAT(status == TUTTI_OK, "%s", status == TUTTI_OK ? "" : tutti_model_error(part->model)->text);
     CHECK(tutti_ddp_end(part->ddp, (double)part->batch.samples, NULL) == TUTTI_OK);
-    for (int g = 0; !the.fast && g < part->batch.grains; g++) losses[part->grains.lo + (size_t)g] = own[g].sum;
+    for (int g = 0; !the.fast && is_first(part) && g < part->batch.grains; g++)
+        losses[part->grains.lo + (size_t)g] = own[g].sum;
 }
 
 static void note_outputs(const struct part *part, float *outputs)
 {
-    if (part->batch.samples > 0)
+    if (part->batch.samples > 0 && is_first(part))
         memcpy(outputs + part->batch.first_sample * OUTPUTS, tutti_pass_outputs(part->pass),
                (size_t)part->batch.samples * OUTPUTS * sizeof *outputs);
 }
 
-/* All ranks have the same states. */
-static void note_states(const struct part *part)
+/* What this rank has of the gradients and states, in global shapes; ranks that have the same write the same. */
+static void note_model(const struct part *part)
 {
+    tutti_model *model = part->model;
+    const int tensors = tutti_model_tensors(model);
     size_t at = 0;
-    float *values = NULL, first[STATES_MOST];
-    for (int i = 0; i < tutti_model_states(part->model); i++) {
-        const tutti_tensor *state = tutti_model_state(part->model, i, &values);
-        memcpy(first + at, values, state->count * sizeof *values);
-        at += state->count;
+    for (int i = 0; i < tensors; i++) {
+        const tutti_tensor *tensor = tutti_model_tensor(model, i);
+        tutti_tensor_put(model, i, tutti_model_gradients(model) + tensor->offset, outcome->gradients + at);
+        at += whole_count(tensor);
     }
-    if (tutti_rank(part->comm) == 0) memcpy(outcome->states, first, at * sizeof *first);
-    CHECK(tutti_barrier(part->comm) == TUTTI_OK && memcmp(outcome->states, first, at * sizeof *first) == 0);
+    at = 0;
+    for (int i = 0; i < tutti_model_states(model); i++) {
+        float *values = NULL;
+        const tutti_tensor *state = tutti_model_state(model, i, &values);
+        tutti_tensor_put(model, tensors + i, values, outcome->states + at);
+        at += whole_count(state);
+    }
+}
+
+/* All ranks have the same: rank after rank writes what it has, and what is there stays as it is. */
+static void note_in_turn(const struct part *part)
+{
+    const int tensor = the.tensor > 0 ? the.tensor : 1;
+    CHECK(tutti_barrier(part->all) == TUTTI_OK);
+    for (int r = 0; r < tutti_size(part->all); r++) {
+        static struct outcome before;
+        if (r == tutti_rank(part->all)) {
+            before = *outcome;
+            note_model(part);
+            CHECK_THAT(r < tensor || memcmp(&before, outcome, sizeof before) == 0, "rank %d has others", r);
+        }
+        CHECK(tutti_barrier(part->all) == TUTTI_OK);
+    }
 }
 
 static void run(tutti_comm *comm, void *context)
@@ -161,10 +208,7 @@ static void run(tutti_comm *comm, void *context)
     if (make_part(comm, &all, &part)) {
         for (int i = 0; i < STEPS; i++) step(&part, outcome->losses);
         note_outputs(&part, outcome->outputs);
-        note_states(&part);
-        if (tutti_rank(comm) == 0)
-            memcpy(outcome->gradients, tutti_model_gradients(part.model),
-                   tutti_model_elements(part.model) * sizeof(float));
+        note_in_turn(&part);
         part.batch.evaluate = true;
         tutti_loss own[GRAINS + 1];
         CHECK(tutti_pass_forward(part.pass, &part.batch, own) == TUTTI_OK);
@@ -173,6 +217,7 @@ static void run(tutti_comm *comm, void *context)
     tutti_ddp_free(part.ddp);
     tutti_pass_free(part.pass);
     tutti_model_free(part.model);
+    tutti_mesh_free(part.mesh);
     nn_batch_free(&all);
 }
 
@@ -228,7 +273,7 @@ static void put_states(tutti_model *model, const struct outcome *got)
 
 static void check_reference(const struct outcome *got)
 {
-    tutti_model *model = make_model();
+    tutti_model *model = make_model(NULL);
     tutti_batch batch = nn_values(SAMPLES, INPUTS, OUTPUTS, 4);
     const size_t elements = tutti_model_elements(model);
     double parameters[ELEMENTS_MOST], outputs[SAMPLES * WIDTH], sum = 0;
@@ -238,11 +283,11 @@ static void check_reference(const struct outcome *got)
     for (int g = 0; g < GRAINS; g++) sum += got->losses[g];
     CHECK_THAT(fabs(sum - loss) < 1e-5 * loss, "loss %g, not %g", sum, loss);
     CHECK(is_near(got->outputs, outputs, SAMPLES * OUTPUTS));
+    const float *seen = got->gradients;
     for (int t = 0; t < tutti_model_tensors(model); t++) {
         const tutti_tensor *tensor = tutti_model_tensor(model, t);
-        for (size_t i = 0; i < tensor->count; i++) {
+        for (size_t i = 0; i < tensor->count; i++, seen++) {
             const double slope = nn_reference_slope(model, parameters, &batch, tensor->offset + i);
-            const float *seen = got->gradients + tensor->offset + i;
             CHECK_THAT(is_near(seen, &slope, 1), "%s %zu: %g, not %g", tensor->name, i, (double)*seen, slope);
         }
     }
@@ -264,6 +309,26 @@ static void same_bits(const struct outcome *wanted)
                                           size % 3 == 1, false);
         CHECK_THAT(memcmp(&got, wanted, sizeof got) == 0, "%d ranks: other bits than one", size);
     }
+}
+
+/* In width grains, which ranks share or not, with rows shared out or not. */
+static void same_width(const struct outcome *uncut)
+{
+    double gradients[ELEMENTS_MOST];
+    the.width_grains = 4;
+    const struct outcome wanted = run_on(CONF_THREADS, 1, 1, false, false);
+    for (size_t i = 0; i < ELEMENTS_MOST; i++) gradients[i] = (double)uncut->gradients[i];
+    CHECK(is_near(wanted.gradients, gradients, ELEMENTS_MOST));
+    for (int i = 0; i < 8; i++) {
+        the.tensor = 2 + 2 * (i & 1);
+        the.sequence = (i & 2) != 0;
+        const struct outcome got = run_on(i % 3 == 0 ? CONF_PROCESSES : CONF_THREADS, the.tensor * (i < 4 ? 1 : 2), 1,
+                                          (i & 2) == 0, false);
+        CHECK_THAT(memcmp(&got, &wanted, sizeof got) == 0, "tensor=%d%s%s: other bits", the.tensor,
+                   the.sequence ? ", rows shared out" : "", i < 4 ? "" : ", data=2");
+    }
+    the.width_grains = the.tensor = 0;
+    the.sequence = false;
 }
 
 /* Numbers that are nearly those: a rank is one cell, and the last of five have few samples or none. */
@@ -297,6 +362,7 @@ static void run_few(tutti_comm *comm, void *context)
     tutti_ddp_free(part.ddp);
     tutti_pass_free(part.pass);
     tutti_model_free(part.model);
+    tutti_mesh_free(part.mesh);
     nn_batch_free(&all);
 }
 
@@ -329,6 +395,7 @@ int main(void)
     const struct outcome one = run_on(CONF_THREADS, 1, 1, false, false);
     check_reference(&one);
     same_bits(&one);
+    same_width(&one);
     nearly(&one);
     refusals();
     return check_end();

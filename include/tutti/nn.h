@@ -355,7 +355,7 @@ typedef struct tutti_model_placing {
 TUTTI_API tutti_status tutti_model_place(tutti_model *model, const tutti_model_placing *placing);
 TUTTI_API int tutti_model_width_grains(const tutti_model *model);
 /* Copies what is here of a tensor out of the whole tensor in its global shape, and into it. `local` is where the tensor
- * begins: an allocation plus tensor->offset. */
+ * begins: an allocation plus tensor->offset. States are numbered behind the tensors here. */
 TUTTI_API void tutti_tensor_take(const tutti_model *model, int index, const float *whole, float *local);
 TUTTI_API void tutti_tensor_put(const tutti_model *model, int index, const float *local, float *whole);
 

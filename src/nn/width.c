@@ -138,7 +138,8 @@ static void copy_run(void *context, size_t local, size_t global, size_t count)
 
 static void copy_tensor(const tutti_model *model, int index, struct copy *copy)
 {
-    const tutti_tensor *tensor = &model->tensors[index];
+    const int state = index - model->tensor_count;
+    const tutti_tensor *tensor = state < 0 ? &model->tensors[index] : &model->states[state];
     for (int g = 0; g < tti_piece_count(model, tensor); g++) tti_piece_runs(model, tensor, g, copy_run, copy);
 }
 
