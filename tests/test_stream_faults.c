@@ -21,18 +21,20 @@ static const struct row {
     {"cuda", "cuModuleLoadDataEx:1:2", TUTTI_ERR_MEMORY, "cuda:0 has no memory left: CUDA_ERROR_OUT_OF_MEMORY (2)",
      true},
     {"cuda", "cuLaunchKernel:1:2", TUTTI_ERR_MEMORY, "has no memory left", true},
+    {"cuda", "cuLaunchKernel:1:400", TUTTI_ERR_ARGUMENT, "a stream or context of cuda:0 was destroyed by its owner",
+     true},
     {"cuda", "cuLaunchKernel:1:701", TUTTI_ERR_SYSTEM, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES (701)", true},
     {"cuda", "cuLaunchKernel:1:719", TUTTI_ERR_DEVICE, "CUDA_ERROR_LAUNCH_FAILED (719) from libcuda", false},
     {"cuda", "cuLaunchKernel:1:214", TUTTI_ERR_DEVICE, "CUDA_ERROR_ECC_UNCORRECTABLE (214) from libcuda", false},
     {"cuda", "cuEventRecord:1:719", TUTTI_ERR_DEVICE, "CUDA_ERROR_LAUNCH_FAILED (719)", false},
     {"cuda", "cuStreamWriteValue64:1:700", TUTTI_ERR_DEVICE, "CUDA_ERROR_ILLEGAL_ADDRESS (700)", false},
-    {"cuda", "cuStreamQuery:1:719", TUTTI_ERR_DEVICE, "CUDA_ERROR_LAUNCH_FAILED (719)", false},
     {"staged", "cuMemHostRegister:1:2", TUTTI_ERR_MEMORY, "has no memory left", false},
     {"staged", "cuMemcpyAsync:1:214", TUTTI_ERR_DEVICE, "CUDA_ERROR_ECC_UNCORRECTABLE (214)", false},
     {"staged", "cuMemcpyAsync:4:719", TUTTI_ERR_DEVICE, "CUDA_ERROR_LAUNCH_FAILED (719)", false},
 };
 
 static void (*tell)(const char *fault);
+static void *library;
 
 static const char *said(const tutti_comm *comm)
 {
@@ -96,6 +98,35 @@ static void asks(tutti_comm *comm, struct fault_rank *self)
     (void)tutti_device_free(place.device, &place.error);
 }
 
+/* A context of the caller's own was destroyed: that is told, and neither it nor the GPU counts as failed. */
+static void owner_ends(tutti_comm *comm, struct fault_rank *self)
+{
+    int (*retain)(void **, int) = (int (*)(void **, int))dlsym(library, "cuDevicePrimaryCtxRetain");
+    static const int codes[] = {201, 400, 709};
+    struct place place;
+    tutti_device *own = NULL;
+    tutti_stream *stream = NULL;
+    void *context = NULL;
+    (void)self;
+    open_place(&place, TUTTI_MEMORY_SHARED, COUNT);
+    CHECK(retain != NULL && retain(&context, 0) == 0);
+    GOOD(&place, tutti_device_adopt("cuda", context, &own, &place.error));
+    GOOD(&place, tutti_stream_create(own, &stream, &place.error));
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        char fault[40];
+        snprintf(fault, sizeof fault, "cuStreamWriteValue64:1:%d", codes[i]);
+        tell(fault);
+        tutti_status status = tutti_stream_sync(stream, LONG_MS, &place.error);
+        CHECK_THAT(status == TUTTI_ERR_ARGUMENT && strstr(place.error.text, "destroyed by its owner") != NULL, "%d: %s",
+                   codes[i], place.error.text);
+    }
+    GOOD(&place, tutti_stream_sync(stream, LONG_MS, &place.error));
+    CHECK(tutti_barrier(tutti_on(comm, place.stream)) == TUTTI_OK);
+    GOOD(&place, tutti_stream_free(stream, &place.error));
+    GOOD(&place, tutti_device_free(own, &place.error));
+    close_place(&place);
+}
+
 static void run_row(size_t i)
 {
     char provider[64];
@@ -110,7 +141,6 @@ int main(int argc, char **argv)
 {
     tutti_library found = {.struct_size = sizeof found};
     tutti_error error;
-    void *library = NULL;
     if (argc > 1) device_name = argv[1];
     if (argc > 1 && tutti_library_find("cuda", &found, &error) == TUTTI_OK) library = dlopen(found.path, RTLD_NOW);
     if (library != NULL) tell = (void (*)(const char *))dlsym(library, "fake_cuda_fault");
@@ -120,6 +150,7 @@ int main(int argc, char **argv)
     }
     fault_begin(170);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) run_row(i);
+    run_body("its owner ends a context", owner_ends, 1, false, false);
     run_body("asks", asks, 1, false, false);
     return fault_end();
 }

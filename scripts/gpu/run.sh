@@ -59,11 +59,19 @@ part 'prepared ops, groups, buffers that go' ./test_stream_ops "$device"
 part 'messages' ./test_stream_messages "$device"
 part "memory of the program's own, streams that are captured" ./test_stream_memory "$device"
 part '64 ranks, 1,000 ops on two streams each' ./test_streams_many "$device" 64 1000
-part 'NCCL as a provider' ./nccl.sh 50
+part 'what is given up' ./test_stream_ops "$device" given_up
+for provider in cuda staged; do
+    part "deadlines, $provider" env TUTTI_DEVICE_PROVIDER=$provider ./test_stream_deadlines "$device"
+done
+for nccl in results cost shared kills header; do
+    part "NCCL as a provider: $nccl" ./nccl.sh 50 $nccl
+done
 for ranks in 2 4 8; do
     part "all_reduce of $ranks threads" env TUTTI_RANKS=$ranks ./bench_gpu "$device"
     part "all_reduce of $ranks processes" ./tutti run -n $ranks ./bench_gpu "$device"
 done
+part 'staged all_reduce of 2 threads' env TUTTI_RANKS=2 ./bench_gpu "$device" staged
+part 'staged all_reduce of 2 processes' ./tutti run -n 2 ./bench_gpu "$device" staged
 for header in "${CUDA_HOME:-/usr/local/cuda}/include" /usr/local/cuda/include; do
     if [ -e "$header/cuda.h" ] && command -v gcc > /dev/null; then
         for ours in cuda nvrtc; do

@@ -68,12 +68,13 @@ tutti_status tti_cuda_check(struct tti_cuda_device *device, int code, const char
 {
     const char *name = device->device.name;
     if (code == TTI_CUDA_OK) return TUTTI_OK;
-    if (is_sticky(code)) return poison(device, code, what, stream, error);
+    bool ended = code == TTI_CUDA_CONTEXT_DESTROYED && device->adopted; /* by the caller, whose own it is */
+    if (is_sticky(code) && !ended) return poison(device, code, what, stream, error);
     const char *result = tti_cuda_name(device->cuda, code);
     if (code == TTI_CUDA_NO_MEMORY)
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "%s has no memory left: %s (%d) from %s", name, result, code,
                              what);
-    if (code == TTI_CUDA_INVALID_HANDLE || code == TTI_CUDA_INVALID_CONTEXT)
+    if (ended || code == TTI_CUDA_INVALID_HANDLE || code == TTI_CUDA_INVALID_CONTEXT)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
                              "a stream or context of %s was destroyed by its owner: %s (%d) from %s", name, result,
                              code, what);

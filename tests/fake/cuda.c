@@ -86,7 +86,8 @@ void fake_cuda_fault(const char *text)
 
 static bool is_for_good(int code)
 {
-    return code == 214 || code == 220 || (code >= 700 && code <= 720 && code != 701 && code != 704 && code != 705);
+    return code == 214 || code == 220 ||
+           (code >= 700 && code <= 720 && code != 701 && code != 704 && code != 705 && code != 709);
 }
 
 /* What the call answers; OK: it goes on. Names may be given without their version. */
