@@ -160,6 +160,10 @@ static void test_some(void)
         {.ranks = 8, .mesh = "data=2,shard=2,pipe=2", .zero = 3, .pipeline = "gpipe"},
         {.ranks = 3, .mesh = "pipe=3", .zero = 3, .pipeline = "zb-v", .micro = 5},
         {.ranks = 6, .mesh = "data=3,pipe=2", .zero = 2, .pipeline = "zb-v", .micro = 2},
+        {.ranks = 4, .mesh = "data=2,pipe=2", .zero = 2, .pipeline = "zb-h1", .recompute = true},
+        {.ranks = 4, .mesh = "data=2,pipe=2", .zero = 3, .pipeline = "1f1b", .recompute = true},
+        {.ranks = 4, .mesh = "pipe=2,tensor=2", .pipeline = "zb-v", .recompute = true},
+        {.ranks = 8, .mesh = "data=2,pipe=2,tensor=2", .zero = 3, .pipeline = "interleaved", .recompute = true},
     };
     for (size_t i = 0; i < sizeof trials / sizeof *trials; i += 1 + SANITIZED)
         run(&trials[i], run_same, (void *)(uintptr_t)&trials[i]);

@@ -91,7 +91,10 @@ static tutti_status check_table(const struct tutti_trainer *t, const struct tti_
                                 tutti_error *error)
 {
     tutti_pipeline_verdict verdict = {.struct_size = sizeof verdict};
-    TTI_TRY(tutti_pipeline_check(made->table, NULL, 0, &verdict, error));
+    tutti_error why;
+    tutti_status status = tutti_pipeline_check(made->table, NULL, 0, &verdict, &why);
+    if (status != TUTTI_OK)
+        return tti_error_set(error, status, 0, "pipeline %.120s: %.340s", t->options.pipeline, why.text);
     if (!verdict.ordered)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
                              "pipeline %.200s: the weights of a stage do not come in the order of micro-batches, in "

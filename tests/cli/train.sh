@@ -80,6 +80,14 @@ tool train gpt "${SMALL[@]}" --ranks 2 --mesh pipe=2 --pipeline table
 check 'a table from a file' "$wanted" "$(hash_of)"
 tool train gpt "${SMALL[@]}" --ranks 3 --mesh pipe=3 --pipeline table
 matches 'a table of other ranks' 'pipeline table: the table has 2 ranks, and the mesh pipe=3' "$ERR"
+sed 's/ W3//' table >lacking # on rank 0
+sed '/^rank 1/s/ F1/ F1 F1/' table >twice
+sed '/^rank 1/s/F0 I0/I0 F0/' table >waits
+for row in 'lacking:rank 0 has no step W3' 'twice:rank 1 does F1 twice, as its steps 3 and 4' "waits:deadlock: rank 1's step 1, I0, waits for F0 of rank 1"; do
+    tool train gpt "${SMALL[@]}" --ranks 2 --mesh pipe=2 --pipeline "${row%%:*}"
+    check "a table, ${row%%:*}: status" 2 "$STATUS"
+    matches "a table, ${row%%:*}" "^tutti train: pipeline ${row%%:*}: ${row#*:}" "$ERR"
+done
 tool train gpt "${SMALL[@]}" --ranks 4 --mesh data=2,pipe=2 --zero 3
 check 'a pipe with zero 3' "$wanted" "$(hash_of)"
 tool run -n 3 --no-prefix "$TUTTI" train gpt "${SMALL[@]}" --accumulate 2 --timeline rows.svg
@@ -128,6 +136,15 @@ tool train gpt "${SMALL[@]}" --steps 15 --width-grains 1 --save wide --resume
 matches 'other width grains' 'resuming with 1 width grains, the checkpoint has 2' "$ERR"
 tool train gpt "${SMALL[@]}" --ranks 2 --mesh tensor=2
 matches 'too few width grains' 'tensor=2: 1 width grain goes to 1 rank; --width-grains 2 allows it' "$ERR"
+awk 'BEGIN { OFS = ","; for (i = 0; i < 200; i++) print i % 7, i * 3 % 11, i % 5, i * i % 3 }' >points.csv
+MLP=(mlp --data points.csv --layers 4 --width 64 --batch 8 --steps 4)
+tool train "${MLP[@]}"
+wanted_mlp=$(hash_of 4)
+matches 'mlp: it has weights' '^[0-9a-f]{16}$' "$wanted_mlp"
+for row in 2:tensor=2 4:pipe=2,tensor=2 8:data=2,pipe=2,tensor=2; do
+    tool train "${MLP[@]}" --ranks "${row%%:*}" --mesh "${row#*:}"
+    check "mlp: ${row#*:}" "$wanted_mlp" "$(hash_of 4)"
+done
 tool train gpt "${SMALL[@]}" --ranks 2 --mesh tensor=2 --fast
 check 'fast: as many width grains as ranks' 0 $STATUS
 tool train gpt "${SMALL[@]}" --width-grains 3
