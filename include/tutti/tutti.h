@@ -531,6 +531,15 @@ TUTTI_API tutti_status tutti_comm_shrink(tutti_comm *comm, tutti_comm **made);
  * rank has done its work and left. */
 TUTTI_API tutti_status tutti_comm_rebuild(tutti_comm *comm, tutti_comm **made);
 
+/* Makes a comm that was made from an earlier world again, with those of its ranks that `world` has, in its order: after a rebuild
+ * all of them, after a shrink renumbered. Collective over `world`: each rank gives the comm that it was in, of whatever ranks, which
+ * may answer ERR_EPOCH but not be freed yet; or NULL, as one must that was started again, or was in none. `made` is NULL where none of
+ * the others was in one comm with this rank. ERR_MISMATCH: ranks that were in one comm give different ones. */
+TUTTI_API tutti_status tutti_comm_renew(tutti_comm *old, tutti_comm *world, tutti_comm **made);
+/* The same of a mesh, over the comm that is in place of the one that it was made from. ERR_ARGUMENT where that has lost ranks, so that
+ * the sizes do not fit any more; or where all give NULL. */
+TUTTI_API tutti_status tutti_mesh_renew(const tutti_mesh *old, tutti_comm *comm, tutti_mesh **mesh);
+
 /* ---- Statistics ------------------------------------------------------------------------------------------------ */
 /* Of this rank's side of a comm, since it was made. A wait counts once it is so long that the clock is read anyway,
  * after a microsecond or two, and from then on: short waits are not in here. Over messages a rank knows of those that it

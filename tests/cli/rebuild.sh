@@ -89,6 +89,79 @@ if [ -z "$SANITIZE" ]; then
     check 'has left: fails' 1 "$((STATUS != 0))"
     matches 'has left: said' 'rank 1 .*(has left|ended with status 0)' "$ERR"
 fi
+
+# What was made from the old world is made again: of the same ranks after a rebuild, of those that are left after a shrink.
+cat >renew.c <<'C'
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <tutti/experimental.h>
+#include <tutti/tutti.h>
+static int fail(const tutti_comm *comm, const char *what) { return fprintf(stderr, "%s: ", what), tutti_explain(comm, stderr), 1; }
+static long sum_of(tutti_comm *comm, long x) { return tutti_all_reduce(comm, &x, &x, 1, TUTTI_I64, TUTTI_SUM) == TUTTI_OK ? x : -1; }
+static int work(tutti_comm *world, int argc, char **argv)
+{
+    int rank = tutti_rank(world), victim = atoi(argv[argc - 1]), fresh = tutti_epoch(world) > 0;
+    tutti_comm *next = world, *parity = NULL, *tolerant = NULL, *again, *along, *none;
+    tutti_mesh *mesh = NULL, *mesh_again;
+    if (!fresh) {
+        if (tutti_comm_split(world, rank % 2, -rank, &parity) != TUTTI_OK) return fail(world, "split");
+        if (tutti_comm_tolerant(parity, &tolerant) != TUTTI_OK) return fail(parity, "tolerant");
+        if (tutti_mesh_create(world, (const char *[]){"a", "b"}, (int[]){2, 2}, 2, &mesh) != TUTTI_OK) return fail(world, "mesh");
+        if (tutti_barrier(world) != TUTTI_OK) return fail(world, "barrier");
+        if (rank == victim) raise(SIGKILL);
+        while (tutti_barrier(world) == TUTTI_OK) {}
+        if (tutti_comm_renew(world, world, &again) == TUTTI_OK) return fail(world, "renew on a broken world");
+        tutti_status status = tutti_comm_rebuild(world, &next);
+        if (status == TUTTI_ERR_UNSUPPORTED) status = tutti_comm_shrink(world, &next);
+        if (status != TUTTI_OK) return fail(world, "next");
+        if (tutti_comm_renew(world, next, &again) != TUTTI_ERR_ARGUMENT) return fail(next, "a world is not renewed");
+        if (tutti_comm_renew(parity, next, NULL) != TUTTI_ERR_ARGUMENT) return fail(next, "no place");
+    }
+    if (tutti_comm_renew(NULL, next, &none) != TUTTI_OK || none != NULL) return fail(next, "of none");
+    if (tutti_comm_renew(parity, next, &again) != TUTTI_OK || again == NULL) return fail(next, "renew");
+    int left = tutti_size(next) == 4 ? 2 : rank % 2 == victim % 2 ? 1 : 2;
+    if (tutti_size(again) != left || (left == 2 && (tutti_rank(again) != (rank < 2) || sum_of(again, rank) != 2 + 2 * (rank % 2))))
+        return fail(again, "its ranks");
+    if (tutti_comm_renew(tolerant, again, &none) != TUTTI_OK || none == NULL || tutti_barrier(none) != TUTTI_ERR_UNSUPPORTED)
+        return fail(again, "tolerant again");
+    tutti_status status = tutti_mesh_renew(mesh, next, &mesh_again);
+    if (tutti_size(next) < 4) {
+        if (status != TUTTI_ERR_ARGUMENT) return fail(next, "a mesh of three");
+        if (tutti_rank(next) == 0) printf("%s\n", tutti_comm_error(next)->text);
+    } else {
+        if (status != TUTTI_OK || tutti_mesh_comm(mesh_again, "b", &along) != TUTTI_OK) return fail(next, "mesh again");
+        if (tutti_mesh_coordinate(mesh_again, "a") != rank / 2 || sum_of(along, rank) != 1 + 4 * (rank / 2)) return fail(along, "along");
+        tutti_mesh_free(mesh_again);
+    }
+    if (tutti_comm_renew(tutti_rank(next) == 0 ? again : NULL, next, &along) != TUTTI_OK) return fail(next, "of one epoch");
+    if (tutti_barrier(next) != TUTTI_OK) return fail(next, "the end");
+    printf("renewed\n");
+    tutti_comm_free(along);
+    tutti_comm_free(none);
+    tutti_comm_free(again);
+    tutti_comm_free(tolerant);
+    tutti_comm_free(parity);
+    tutti_mesh_free(mesh);
+    return next != world && tutti_comm_free(next) != TUTTI_OK;
+}
+int main(int argc, char **argv) { return tutti_main(work, argc, argv); }
+C
+if [ -z "$SANITIZE" ]; then
+    compile renew
+    for transport in shm tcp; do
+        for victim in 0 1; do
+            tool run -n 4 --max-restarts 1 --transport $transport --no-prefix ./renew $victim
+            check "renew, rank $victim, $transport" '0 4' "$STATUS $(grep -c '^renewed' <<<"$OUT")"
+            [ "$STATUS" = 0 ] || head -5 <<<"$ERR"
+            tool run -n 4 --keep-going --transport $transport --no-prefix ./renew $victim
+            check "renew without rank $victim, $transport" '0 3' "$STATUS $(grep -c '^renewed' <<<"$OUT")"
+            matches "a mesh without rank $victim, $transport" 'a 2 x b 2 is not 3, the number of ranks' "$OUT"
+            [ "$STATUS" = 0 ] || head -5 <<<"$ERR"
+        done
+    done
+fi
+
 tool run -n 2 --max-restarts 3 bash -c 'exit 3'
 check 'before joining: status' 3 "$STATUS"
 matches 'before joining: said' 'not started again: not all ranks had joined' "$ERR"

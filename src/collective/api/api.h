@@ -14,6 +14,7 @@ struct tti_turn;
 struct tti_split_call {
     enum tti_kind kind;
     int colour, key;
+    bool tolerant;   /* the new comm is, whatever `kind` says */
     uint64_t digest; /* of what all ranks must give alike, */
     char said[144];  /* and in words; "": nothing */
 };

@@ -8,6 +8,7 @@
 #include "base/latest.h"
 #include "base/status.h"
 #include "collective/api/api.h"
+#include "collective/api/inside.h"
 #include "collective/comm/trace.h"
 #include <stdio.h>
 #include <string.h>
@@ -137,6 +138,54 @@ tutti_status tutti_mesh_create(tutti_comm *comm, const char *const *names, const
     comm->caller.meshes = made;
     *mesh = made;
     return TUTTI_OK;
+}
+
+/* What ranks tell each other of a mesh that is made again: one that was started again knows nothing of it. */
+struct told {
+    int32_t dimensions; /* 0: nothing */
+    int32_t sizes[DIMENSIONS];
+    char names[DIMENSIONS][NAME];
+};
+
+static tutti_status gather(const tutti_mesh *old, tutti_comm *comm, struct told *all)
+{
+    struct told mine = {0};
+    struct tti_site site = comm->caller.site;
+    if (old != NULL) {
+        mine.dimensions = old->dimensions;
+        memcpy(mine.sizes, old->sizes, sizeof mine.sizes);
+        memcpy(mine.names, old->names, sizeof mine.names);
+    }
+    TTI_TRY(tutti_all_gather(tti_inside(comm, "mesh_renew", "sizes"), &mine, all, sizeof mine, TUTTI_U8));
+    comm->caller.site = site;
+    return TUTTI_OK;
+}
+
+/* Its own, or where it knows nothing those of the first rank that does. */
+static tutti_status create_again(tutti_comm *comm, const struct told *all, tutti_mesh **mesh)
+{
+    const char *names[DIMENSIONS];
+    const struct told *told = &all[comm->rank];
+    for (int rank = 0; rank < comm->size && told->dimensions == 0; rank++) told = &all[rank];
+    if (told->dimensions == 0)
+        return refuse(comm, "no rank of this comm gives one to be made again", "; make it with tutti_mesh_create");
+    for (int i = 0; i < told->dimensions; i++) names[i] = told->names[i];
+    return tutti_mesh_create(comm, names, told->sizes, told->dimensions, mesh);
+}
+
+tutti_status tutti_mesh_renew(const tutti_mesh *old, tutti_comm *comm, tutti_mesh **mesh)
+{
+    if (mesh == NULL)
+        return tti_latest_stray("mesh", TUTTI_ERR_ARGUMENT, "mesh_renew: `mesh` is NULL: it has no place to go");
+    *mesh = NULL;
+    TTI_TRY(tti_api_begin(comm, TTI_MESH));
+    TTI_TRY(tti_group_without(comm, TTI_MESH));
+    struct told *all = tti_calloc((size_t)comm->size, sizeof *all);
+    if (all == NULL) return no_memory(comm);
+    tutti_status status = gather(old, comm, all);
+    if (status == TUTTI_OK) status = create_again(comm, all, mesh);
+    tti_free(all);
+    return status;
 }
 
 void tti_mesh_forget(tutti_comm *comm)

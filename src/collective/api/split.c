@@ -40,6 +40,7 @@ struct offer {
 struct split {
     tutti_comm *parent;
     enum tti_kind kind;
+    bool tolerant;
     char said[SAID];      /* the call, in words */
     char given[32];       /* the name that the caller has given it; "": none */
     char name[64];        /* of the exchanges */
@@ -317,7 +318,7 @@ static tutti_status create(struct split *split, tutti_comm **comm)
     }
     (*comm)->job_ranks = job_ranks;
     (*comm)->tuning = parent->tuning;
-    (*comm)->traits.tolerant = (*comm)->traits.restricted = split->kind == TTI_COMM_TOLERANT;
+    (*comm)->traits.tolerant = (*comm)->traits.restricted = split->tolerant;
     if ((*comm)->memory != NULL) (*comm)->memory->owned = split->made != NULL;
     return TUTTI_OK;
 }
@@ -434,7 +435,7 @@ static void cannot_begin(struct split *split)
 tutti_status tti_comm_make(tutti_comm *comm, const struct tti_split_call *call, tutti_comm **made)
 {
     enum tti_kind kind = call->kind;
-    struct split split = {.parent = comm, .kind = kind};
+    struct split split = {.parent = comm, .kind = kind, .tolerant = call->tolerant};
     struct wish wish = {.colour = call->colour, .key = call->key, .digest = tti_mix(call->digest, (uint64_t)kind)};
     describe(&split, call);
     if (comm->lanes != NULL) wish.id = tti_net_propose(comm->lanes->net);
@@ -477,7 +478,7 @@ tutti_status tutti_comm_duplicate(tutti_comm *comm, tutti_comm **made)
 tutti_status tutti_comm_tolerant(tutti_comm *comm, tutti_comm **made)
 {
     TTI_TRY(begin(comm, TTI_COMM_TOLERANT, made));
-    return tti_comm_make(comm, &(struct tti_split_call){.kind = TTI_COMM_TOLERANT}, made);
+    return tti_comm_make(comm, &(struct tti_split_call){.kind = TTI_COMM_TOLERANT, .tolerant = true}, made);
 }
 
 static tutti_status check_list(tutti_comm *comm, const int *ranks, int count, int *position)

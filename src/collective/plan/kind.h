@@ -53,7 +53,8 @@
     X(COMM_AGREE, "comm_agree")                                                                                        \
     X(COMM_REVOKE, "comm_revoke")                                                                                      \
     X(COMM_SHRINK, "comm_shrink")                                                                                      \
-    X(COMM_REBUILD, "comm_rebuild")
+    X(COMM_REBUILD, "comm_rebuild")                                                                                    \
+    X(COMM_RENEW, "comm_renew")
 
 enum tti_kind {
 #define TTI_KIND_ENUM(id, name) TTI_##id,
