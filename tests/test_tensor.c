@@ -146,6 +146,20 @@ static void compare_fast(struct width_shape shape, tutti_mesh *mesh, int threads
     width_free(&shared);
 }
 
+/* What a branch is computed again from is gathered again, twice per block. */
+static void compare_remade(struct width_shape shape, tutti_mesh *mesh, const struct width_result *alone)
+{
+    struct width_result shared;
+    const uint64_t met = meetings(&shape, true) + 2 * (uint64_t)shape.gpt.layers;
+    shape.recompute = true;
+    if (run_shape(&shape, mesh, shape.width_grains, true, 1, alone, &shared)) {
+        width_compare_bits(&shape, &shared, alone, "computed again");
+        CHECK_THAT(tutti_mesh_size(mesh, "tensor") == 1 || shared.operations == met,
+                   "%s, computed again: met %llu times", shape.name, (unsigned long long)shared.operations);
+    }
+    width_free(&shared);
+}
+
 static void run_rank(tutti_comm *comm, void *context)
 {
     static const char *const names[] = {"data", "tensor"};
@@ -162,6 +176,7 @@ static void run_rank(tutti_comm *comm, void *context)
             snprintf(with, sizeof with, "rank %d of %d%s", tutti_rank(comm), size, sequence ? ", sequence" : "");
             compare_shared(&shapes[i], mesh, sequence != 0, 1 + i % 2, &alone, with);
         }
+        if (ok && shapes[i].gpt.heads > 0) compare_remade(shapes[i], mesh, &alone);
         if (ok && shapes[i].gpt.heads > 0) compare_fast(shapes[i], mesh, 1 + i % 2, &alone);
         width_free(&alone);
     }

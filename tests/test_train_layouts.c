@@ -169,6 +169,23 @@ static void test_times(void)
                "two ranks on one core: %g s", other.seconds);
 }
 
+/* Ranks that share the width meet 4 times per block, with sequence 8 times, and twice more where it is computed again; and for
+ * the ends (test_tensor counts how often they do). */
+static void test_meetings(void)
+{
+    tutti_pipeline_times units[UNITS];
+    const tutti_train_costs costs = costs_of(units, UNITS);
+    for (int i = 0; i < 4; i++) {
+        const tutti_train_layout layout = {1, 1, 1, 2, 0, NULL, 0, 1, i / 2 == 1, i % 2 == 1};
+        const size_t blocks = 4, each = layout.sequence ? (layout.recompute ? 10 : 8) : 4;
+        tutti_train_estimate made;
+        tutti_error error;
+        CHECK_THAT(estimate(small_gpt(), &layout, &costs, &made, &error) == TUTTI_OK, "%s", error.text);
+        CHECK_THAT(made.operations == each * blocks + (layout.sequence ? 5 : 3), "recompute %d, sequence %d: %zu ops",
+                   layout.recompute, layout.sequence, made.operations);
+    }
+}
+
 /* What all ranks do in the passes of a layout, and what of it recomputation adds. */
 static double more_work(tutti_train_layout layout, const tutti_train_costs *costs)
 {
@@ -371,6 +388,7 @@ int main(void)
 {
     for (int ranks = 1; ranks <= 16; ranks++) test_list(ranks, ranks % 3 == 0 ? 5 : 16);
     test_times();
+    test_meetings();
     test_recompute();
     test_hosts();
     for (int ranks = 1; ranks <= 8; ranks += ranks < 4 ? 1 : 4) test_monotone(ranks);
