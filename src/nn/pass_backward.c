@@ -30,7 +30,7 @@ void tti_pass_set_gradients(const struct tutti_pass *pass, const struct tti_item
     const tutti_layer *layer = call->layer;
     const struct tti_layer_place *place = &pass->places[layer->index];
     const int64_t row = item->first * pass->model->shape.rows;
-    if (place->slot >= 0 && layer->outputs > 0)
+    if (place->slot >= 0)
         call->out_gradient = layer->sliced ? slot_rows(pass, place->slot, true, item, layer->outputs)
                                            : out_gradient_of(pass, layer) + row * layer->outputs;
     if (layer->index == 0) return;

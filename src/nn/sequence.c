@@ -107,7 +107,7 @@ static tutti_status share_rows(tutti_model *model)
     tti_free(whole);
     if (has_slices(model)) return TUTTI_OK;
     return tti_model_refuse(
-        model, NULL, TUTTI_ERR_UNSUPPORTED,
+        model, NULL, TUTTI_ERR_ARGUMENT,
         "sequence: no layers of this model work on each row alone, as norms and dropout do: there is "
         "nothing to share out; leave it out");
 }
