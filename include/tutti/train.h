@@ -550,8 +550,8 @@ TUTTI_API void tutti_trainer_free(tutti_trainer *trainer); /* not collective; NU
 
 /* With options.server: true if this rank serves. Then tutti_trainer_serve is all that it calls before tutti_trainer_free; it
  * returns when every worker has freed its trainer or is lost. Workers make the other calls, in the same order; with staleness
- * not at the same time, but validations, saves and hashes together. A worker that is lost is not waited for; one whose call
- * fails by itself leaves by tutti_trainer_free. */
+ * not at the same time, but validations, saves and hashes together. Of a save that fails only the worker that writes learns. A
+ * worker that is lost is not waited for; one whose call fails by itself leaves by tutti_trainer_free. */
 TUTTI_API bool tutti_trainer_serves(const tutti_trainer *trainer);
 TUTTI_API tutti_status tutti_trainer_serve(tutti_trainer *trainer);
 
