@@ -59,20 +59,14 @@ const struct cli_page cli_faultbench_page = {
     .usage = "tutti faultbench [flags]",
     .about =
         "Kills ranks (SIGKILL) in the midst of collectives and messages, one after the other, in jobs that go on with "
-        "ranks "
-        "started again. Every collective has its turn, with four sizes, in memory that others reach and in private "
-        "memory. Three of "
-        "four ranks die behind a step of their plan, chosen among all that the same call took before, the others at "
-        "some "
-        "moment; every third is rank 0.\n\n"
+        "ranks started again. Every collective has its turn, with four sizes, in memory that others reach and in "
+        "private memory. Three of four ranks die behind a step of their plan, chosen among all that the same call "
+        "took before, the others at some moment; every third is rank 0.\n\n"
         "Counted are hangs (an op without an end for 20 s, or a job in which nothing happens), disagreements "
-        "(survivors "
-        "that do not all fail with ERR_PEER_LOST, name different lost ranks, or do not agree on who is left), wrong "
-        "sums after a rebuild, "
-        "jobs that fail, and what is left over: processes, descriptors, mappings. Measured are the time from the death "
-        "to the "
-        "error of the last survivor, and to the end of the first collective of the rebuilt world. The status is 1 if "
-        "anything was counted.",
+        "(survivors that do not all fail with ERR_PEER_LOST, name different lost ranks, or do not agree on who is "
+        "left), wrong sums after a rebuild, jobs that fail, and what is left over: processes, descriptors, mappings. "
+        "Measured are the time from the death to the error of the last survivor, and to the end of the first "
+        "collective of the rebuilt world. The status is 1 if anything was counted.",
     .examples = faultbench_examples,
     .flags = faultbench_flags,
 };
@@ -86,10 +80,13 @@ struct times {
 
 struct figures {
     int kills, hangs, disagreements, wrong, failed, leftovers;
-    int too_few; /* deaths after which over tcp too few were left to agree, as all of them were told */
     int before, by_clock, tenths[TENTHS],
         most_steps;               /* where they died: before the first step, at some time, in the plan */
     struct times detect, rebuild; /* of the slowest survivor */
+    struct slowest {
+        double ms;
+        int ranks, round, rank, victim, op;
+    } slowest; /* to be detected, and the survivor that took so long */
 };
 
 static int compare(const void *a, const void *b)
@@ -123,26 +120,28 @@ static void add_place(struct figures *figures, const struct fault_round *round)
     if (steps > figures->most_steps) figures->most_steps = steps;
 }
 
-/* Over a transport more than half must be left to agree, or half of them with rank 0. */
-static bool may_be_too_few(const struct fault_round *round, int size)
-{
-    return size == 2 && atomic_load(&round->victim) == 0;
-}
-
 /* True if a survivor saw the death as all others did. */
-static bool agrees(const struct fault_round *round, const struct fault_seen *seen, const struct fault_seen *first,
-                   int size)
+static bool agrees(const struct fault_round *round, const struct fault_seen *seen, const struct fault_seen *first)
 {
     int agreed = atomic_load(&seen->agreed);
     if (atomic_load(&seen->status) != TUTTI_ERR_PEER_LOST || agreed != atomic_load(&first->agreed)) return false;
-    if (agreed == TUTTI_ERR_EXCLUDED) return may_be_too_few(round, size);
     return agreed == TUTTI_OK && atomic_load(&seen->all) == atomic_load(&first->all) &&
            atomic_load(&seen->lost) == atomic_load(&first->lost) &&
            atomic_load(&seen->lost) == UINT64_C(1) << atomic_load(&round->victim);
 }
 
+static void add_slowest(struct figures *figures, const struct fault_round *round, int number, int size)
+{
+    for (int rank = 0; rank < size; rank++) {
+        double ms = (double)(atomic_load(&round->seen[rank].detected_ns) - atomic_load(&round->died_ns)) / 1e6;
+        if (ms > figures->slowest.ms)
+            figures->slowest = (struct slowest){
+                ms, size, number, rank, atomic_load(&round->victim), atomic_load(&round->op)};
+    }
+}
+
 /* One that nobody died in was cut short. */
-static void add_round(struct figures *figures, const struct fault_round *round, int size)
+static void add_round(struct figures *figures, const struct fault_round *round, int number, int size)
 {
     int64_t died = atomic_load(&round->died_ns), detected = 0, whole = 0;
     const struct fault_seen *first = NULL;
@@ -154,12 +153,12 @@ static void add_round(struct figures *figures, const struct fault_round *round, 
         if (rank == atomic_load(&round->victim) || seen_ns == 0) continue;
         if (first == NULL) first = seen;
         timed_out = timed_out || atomic_load(&seen->status) == TUTTI_ERR_TIMEOUT;
-        differs = differs || !agrees(round, seen, first, size);
+        differs = differs || !agrees(round, seen, first);
         detected = seen_ns > detected ? seen_ns : detected;
         whole = whole_ns > whole ? whole_ns : whole;
     }
     figures->kills++;
-    figures->too_few += first != NULL && atomic_load(&first->agreed) == TUTTI_ERR_EXCLUDED && !differs;
+    add_slowest(figures, round, number, size);
     figures->hangs += timed_out;
     figures->disagreements += differs && !timed_out;
     add_place(figures, round);
@@ -285,7 +284,7 @@ static int run_size(struct bench *bench, int size, int kills)
         shared->first = before;
         if (before < kills) status = run_job(bench, shared, fd);
     }
-    for (int i = 0; i < kills; i++) add_round(&bench->figures, &shared->list[i], size);
+    for (int i = 0; i < kills; i++) add_round(&bench->figures, &shared->list[i], i, size);
     bench->figures.wrong += atomic_load(&shared->wrong);
     bench->figures.leftovers += atomic_load(&shared->left_open);
     (void)munmap(shared, bytes);
@@ -312,10 +311,9 @@ static void print_lines(const struct bench *bench)
     printf("places   %d before the first step, by tenths of the plan", figures->before);
     for (int i = 0; i < TENTHS; i++) printf(" %d", figures->tenths[i]);
     printf(" (of up to %d steps), %d at some moment\n", figures->most_steps, figures->by_clock);
-    if (figures->too_few > 0)
-        printf(
-            "excluded %d times rank 1 of two over tcp, which may not go on without rank 0 unless it is started again\n",
-            figures->too_few);
+    const struct slowest *slowest = &figures->slowest;
+    printf("slowest  rank %d of %d took %.1f ms to detect the death of rank %d in round %d (%s)\n", slowest->rank,
+           slowest->ranks, slowest->ms, slowest->victim, slowest->round, fault_op_name(slowest->op));
 }
 
 static void print_json_times(FILE *stream, const char *name, const struct times *times)
@@ -329,10 +327,8 @@ static void print_json(FILE *stream, const struct bench *bench)
     const struct figures *figures = &bench->figures;
     (void)fprintf(stream, "{\"kills\": %d, \"ranks\": \"%s\", \"transport\": \"%s\", \"seed\": %lld, ", figures->kills,
                   bench->values->ranks, bench->values->transport, (long long)bench->values->seed);
-    (void)fprintf(
-        stream,
-        "\"hangs\": %d, \"disagreements\": %d, \"wrong\": %d, \"failed\": %d, \"leftovers\": %d, \"excluded\": %d, ",
-        figures->hangs, figures->disagreements, figures->wrong, figures->failed, figures->leftovers, figures->too_few);
+    (void)fprintf(stream, "\"hangs\": %d, \"disagreements\": %d, \"wrong\": %d, \"failed\": %d, \"leftovers\": %d, ",
+                  figures->hangs, figures->disagreements, figures->wrong, figures->failed, figures->leftovers);
     print_json_times(stream, "detect_ms", &figures->detect);
     print_json_times(stream, "rebuild_ms", &figures->rebuild);
     (void)fprintf(stream, "\"died\": {\"before\": %d, \"by_clock\": %d, \"steps_most\": %d, \"tenths\": [",

@@ -39,6 +39,8 @@ struct fault_shared {
     struct fault_round list[];   /* [rounds] */
 };
 
+/* What a round's `op` is called. */
+const char *fault_op_name(int op);
 /* In the process of a rank, which is to share this memory by the name of a descriptor. Returns its exit status. */
 int fault_rank_main(const char *path);
 

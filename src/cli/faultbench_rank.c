@@ -144,6 +144,15 @@ static tutti_status call(struct state *state, const struct fate *fate)
     }
 }
 
+const char *fault_op_name(int op)
+{
+    static const char *const names[OPS] = {"barrier",  "all_reduce", "reduce",           "broadcast",    "all_gather",
+                                           "gather",   "scatter",    "reduce_scatter",   "all_to_all",   "all_gather_v",
+                                           "gather_v", "scatter_v",  "reduce_scatter_v", "all_to_all_v", "scan",
+                                           "exscan",   "sendrecv"};
+    return op >= 0 && op < OPS ? names[op] : "";
+}
+
 static tutti_status check_sum(tutti_comm *comm)
 {
     int64_t x = INT64_C(1) << tutti_rank(comm), sum = 0;
@@ -192,7 +201,10 @@ static void suffer(struct state *state)
     int64_t known = atomic_load(&steps);
     if (status == TUTTI_OK) status = tutti_barrier(tutti_within(state->comm, FAULT_LIMIT_MS));
     if (status == TUTTI_OK && victim) arrange_death(&fate, state->round, known);
-    while (status == TUTTI_OK) status = call(state, &fate);
+    while (status == TUTTI_OK) { /* who needs nothing of the victim's succeeds, and finds out in the barrier */
+        status = call(state, &fate);
+        if (status == TUTTI_OK) status = tutti_barrier(tutti_within(state->comm, FAULT_LIMIT_MS));
+    }
     note_loss(state, status);
 }
 

@@ -49,17 +49,14 @@ const struct cli_page cli_top_page = {
     .usage = "tutti top [flags] [JOB]",
     .about =
         "Shows a line for each rank of a job that `tutti run` has started here: where it is, its device, what it does, "
-        "for "
-        "whom it waits and since when, how many collectives it has called, the bytes of their buffers and of its "
-        "messages, how long a collective waited on average for ranks that had not come (skew), its memory, how "
-        "often its process was started again, and the last call it was seen in. JOB is needed when there are several: "
-        "the name "
-        "that is listed then, or its beginning, or the launcher's pid.\n\n"
+        "for whom it waits and since when, how many collectives it has called, the bytes of their buffers and of its "
+        "messages, how long a collective waited on average for ranks that had not come (skew), its memory, how often "
+        "its process was started again, and the last call it was seen in. JOB is needed when there are several: the "
+        "name that is listed then, or its beginning, or the launcher's pid.\n\n"
         "A rank shows what it does when it has waited for some milliseconds, and, while somebody watches, with each "
-        "collective, which then takes about a microsecond more; what a rank showed over a second ago says so. Of a job "
-        "on several "
-        "hosts each host shows its own ranks. SIGUSR1 makes the launcher print the same table on stderr, and so does "
-        "the failure of a job. Other users' jobs cannot be seen.",
+        "collective, which then takes about a microsecond more; what a rank showed over a second ago says so. Of a "
+        "job on several hosts each host shows its own ranks. SIGUSR1 makes the launcher print the same table on "
+        "stderr, and so does the failure of a job. Other users' jobs cannot be seen.",
     .examples = top_examples,
     .flags = top_flags,
     .operands = true,
