@@ -172,6 +172,15 @@ static void add_collects(struct tti_train_traffic *traffic)
     }
 }
 
+/* Of a tied weight on two ranks of the pipe: sums to its owner, and new values back; with zero 2 and 3 slices of them. */
+static void add_apart(struct tti_train_traffic *traffic, const struct tti_tie *tie, double bytes)
+{
+    const int other = tie->owns ? tie->sharer : tie->owner;
+    const double slice = bytes / replica_group(traffic).count, whole = tie->bf16 ? bytes / 2 : bytes;
+    tti_traffic_send(traffic, other, (size_t)(tie->passes ? slice : bytes));
+    tti_traffic_send(traffic, other, (size_t)(tie->zero >= TTI_ZERO_PARAMETERS ? slice : whole));
+}
+
 void tti_traffic_batch(struct tti_train_traffic *traffic)
 {
     const struct tutti_trainer *t = traffic->trainer;
@@ -182,7 +191,7 @@ void tti_traffic_batch(struct tti_train_traffic *traffic)
     if (tie->ddp != NULL) add_ddp(traffic, tie->ddp);
     if (tie->ddp != NULL && tie->passes)
         add(traffic, TUTTI_TRAIN_ALL_TO_ALL, replica_group(traffic), tied / replica_group(traffic).count);
-    if (tie->owns != tie->shares) tti_traffic_send(traffic, tie->owns ? tie->sharer : tie->owner, (size_t)tied);
+    if (tie->owns != tie->shares) add_apart(traffic, tie, tied);
 }
 
 /* ---- Ranks that share the width -------------------------------------------------------------------------------- */
