@@ -57,6 +57,13 @@ typedef struct tutti_actors_options {
 TUTTI_API tutti_status tutti_actors_create(tutti_comm *comm, const tutti_actors_options *options,
                                            tutti_actors **actors);
 
+/* Goes on after tutti_comm_rebuild or tutti_comm_shrink: the actors of this rank, their state and what waits in their mailboxes stay,
+ * and requests go to the ranks of `comm`, which is of the new epoch; one that was started again is reached again. Collective over
+ * `comm`: ranks that were started again call tutti_actors_create with the same payload_bytes meanwhile. What was asked another rank
+ * before has ended with its loss or with ERR_EPOCH, and what another rank had asked is not answered. Before the old comm is freed; not
+ * by a handler. Once it has failed on a comm, it may be called on a later one. */
+TUTTI_API tutti_status tutti_actors_renew(tutti_actors *actors, tutti_comm *comm);
+
 /* Stops all actors of this rank, answers every request that is pending, in either direction, tells the other ranks, and frees.
  * Not collective, to be called once and before the comm is freed; not by a handler (ERR_ARGUMENT). ERR_TIMEOUT: a handler has
  * not returned, which the error names; every other actor has ended, nothing is freed, and it may be called again. NULL is ignored. */

@@ -47,6 +47,9 @@ struct peer {
 
 struct tti_remote {
     tutti_actors *actors;
+    tutti_comm *comm;
+    _Atomic bool retired;     /* it is of an earlier epoch */
+    _Atomic uint32_t losing;  /* threads that tell of a loss */
     _Atomic uint32_t calls;   /* a lock: calls on the comm are made one at a time */
     _Atomic uint32_t sending; /* messages under way */
     struct tti_table peers;
@@ -106,7 +109,7 @@ bool tti_remote_is_there(tutti_actors *actors, int rank, tutti_error *error)
 }
 
 /* It answers nothing any more. */
-static void lose(struct tti_remote *remote, int rank, const tutti_error *why)
+static void lose_rank(struct tti_remote *remote, int rank, const tutti_error *why)
 {
     tutti_actors *actors = remote->actors;
     tti_actors_lock(actors);
@@ -119,6 +122,14 @@ static void lose(struct tti_remote *remote, int rank, const tutti_error *why)
     }
     tti_actors_unlock(actors);
     tti_requests_end_pending(actors, rank, why);
+}
+
+/* Of another epoch it says nothing: what is pending by then has gone another way. */
+static void lose(struct tti_remote *remote, int rank, const tutti_error *why)
+{
+    atomic_fetch_add_explicit(&remote->losing, 1, memory_order_seq_cst);
+    if (!atomic_load_explicit(&remote->retired, memory_order_seq_cst)) lose_rank(remote, rank, why);
+    atomic_fetch_sub_explicit(&remote->losing, 1, memory_order_release);
 }
 
 /* What a comm says of a message, said of an actor. */
@@ -167,7 +178,7 @@ static tutti_status watch(struct tti_remote *remote, int rank)
     *sentinel = (struct sentinel){remote, rank};
     tutti_op op;
     tti_lock(&remote->calls);
-    tutti_status status = tutti_recv_start(actors->comm, &remote->nothing, 1, TUTTI_U8, rank, TAG_NEVER, NULL, &op);
+    tutti_status status = tutti_recv_start(remote->comm, &remote->nothing, 1, TUTTI_U8, rank, TAG_NEVER, NULL, &op);
     tti_unlock(&remote->calls);
     if (status == TUTTI_OK) status = tutti_when_ended(op, was_lost, sentinel);
     if (status != TUTTI_OK) {
@@ -225,7 +236,7 @@ static void was_sent(void *context, tutti_status status, const tutti_error *erro
 /* `calls` is held. */
 static tutti_status start_parts(struct outgoing *out, tutti_op ops[2])
 {
-    tutti_comm *comm = out->remote->actors->comm;
+    tutti_comm *comm = out->remote->comm;
     bool apart = out->head.data_tag != 0;
     size_t bytes = sizeof out->head + (apart ? 0 : out->head.bytes);
     ops[1].id = 0;
@@ -287,7 +298,8 @@ void tti_remote_answer(struct tti_request *request, const tutti_error *error, co
         data = error->text;
         head.bytes = strlen(error->text);
     }
-    tutti_status status = send(request->actors->remote, request->source, &head, data);
+    if (atomic_load_explicit(&request->remote->retired, memory_order_acquire)) return; /* its asker has been told */
+    tutti_status status = send(request->remote, request->source, &head, data);
     if (status != TUTTI_OK && status != TUTTI_ERR_PEER_LOST)
         tti_log(TUTTI_WARN, "the answer of actor '%s' of rank %d to rank %d could not be sent: %s", request->name,
                 request->actors->comm->rank, request->source, tutti_status_text(status));
@@ -320,6 +332,7 @@ static void take_request(struct tti_remote *remote, int source, const struct fra
         return;
     }
     request->source = source;
+    request->remote = remote;
     request->source_number = head->number;
     request->seen.rank = source;
     tti_request_hold(request);
@@ -391,7 +404,7 @@ static void data_came(void *context, tutti_status status, const tutti_error *err
 
 static void receive_data(struct incoming *in)
 {
-    tutti_comm *comm = in->remote->actors->comm;
+    tutti_comm *comm = in->remote->comm;
     tutti_op op;
     tutti_error error = {0};
     tti_lock(&in->remote->calls);
@@ -464,8 +477,8 @@ static void stop_receiving(struct tti_remote *remote, const tutti_error *error)
     tutti_error why;
     tti_actors_describe(remote->actors, &why, TTI_ACTOR_ASK, error->status, error->peer,
                         "no answers come any more: %.360s", error->text);
-    for (int rank = 0; rank < remote->actors->comm->size; rank++)
-        if (rank != remote->actors->comm->rank) lose(remote, rank, &why);
+    for (int rank = 0; rank < remote->comm->size; rank++)
+        if (rank != remote->comm->rank) lose(remote, rank, &why);
 }
 
 /* Never beside itself: it is due once for each start of the receive, and starts it again. */
@@ -485,17 +498,18 @@ static void came(void *context, tutti_status status, const tutti_error *error)
     stop_receiving(remote, goes_on ? &why : error);
 }
 
-tutti_status tti_remote_open(tutti_actors *actors, tutti_error *error)
+tutti_status tti_remote_open(tutti_actors *actors, tutti_comm *comm, struct tti_remote **made, tutti_error *error)
 {
-    tutti_comm *comm = actors->comm;
+    *made = NULL;
     if (comm->size == 1) return TUTTI_OK;
     struct tti_remote *remote = tti_calloc(1, sizeof *remote);
     if (remote == NULL)
         return tti_actors_describe(actors, error, TTI_ACTORS, TUTTI_ERR_MEMORY, -1,
                                    "no memory for requests of other ranks");
     remote->actors = actors;
+    remote->comm = comm;
     remote->peers = TTI_TABLE(comm->size);
-    actors->remote = remote;
+    *made = remote;
     tutti_status status = tutti_recv_start(tutti_prepared(comm), remote->frame, FRAME_BYTES, TUTTI_U8, TUTTI_ANY_SOURCE,
                                            TAG_FRAME, &remote->came, &remote->receive);
     if (status == TUTTI_OK) status = tutti_when_ended(remote->receive, came, remote);
@@ -509,7 +523,7 @@ tutti_status tti_remote_open(tutti_actors *actors, tutti_error *error)
 
 static void say_bye(struct tti_remote *remote)
 {
-    const tutti_comm *comm = remote->actors->comm;
+    const tutti_comm *comm = remote->comm;
     struct frame head = {.kind = FRAME_BYE};
     for (int rank = 0; rank < comm->size; rank++)
         if (rank != comm->rank) send(remote, rank, &head, NULL);
@@ -518,7 +532,7 @@ static void say_bye(struct tti_remote *remote)
 /* What it has said last is on its way when its comm is freed. */
 static void await_sent(struct tti_remote *remote)
 {
-    tutti_comm *comm = remote->actors->comm;
+    tutti_comm *comm = remote->comm;
     int64_t until = tti_now_ns() + CLOSE_MS * TTI_MS;
     while (atomic_load_explicit(&remote->sending, memory_order_acquire) != 0 && tti_now_ns() < until) {
         if (!tti_queue_help(comm, true)) tti_wait_turn();
@@ -526,11 +540,8 @@ static void await_sent(struct tti_remote *remote)
     }
 }
 
-void tti_remote_close(tutti_actors *actors)
+static void stop(struct tti_remote *remote)
 {
-    struct tti_remote *remote = actors->remote;
-    if (remote == NULL) return;
-    say_bye(remote);
     await_sent(remote);
     tti_lock(&remote->calls);
     remote->closing = true;
@@ -538,10 +549,26 @@ void tti_remote_close(tutti_actors *actors)
     tti_unlock(&remote->calls);
 }
 
-/* After the comm: no callback runs any more. */
-void tti_remote_free(tutti_actors *actors)
+void tti_remote_close(struct tti_remote *remote)
 {
-    struct tti_remote *remote = actors->remote;
+    if (remote == NULL || atomic_load_explicit(&remote->retired, memory_order_relaxed)) return;
+    say_bye(remote);
+    stop(remote);
+}
+
+void tti_remote_retire(struct tti_remote *remote, const tutti_error *why)
+{
+    if (remote == NULL || atomic_load_explicit(&remote->retired, memory_order_relaxed)) return;
+    for (int rank = 0; rank < remote->comm->size; rank++)
+        if (rank != remote->comm->rank) lose_rank(remote, rank, why);
+    atomic_store_explicit(&remote->retired, true, memory_order_seq_cst);
+    while (atomic_load_explicit(&remote->losing, memory_order_acquire) != 0) tti_wait_turn();
+    stop(remote);
+}
+
+/* After the comm: no callback runs any more. */
+void tti_remote_free(struct tti_remote *remote)
+{
     if (remote == NULL) return;
     TTI_TABLE_EACH(place, &remote->peers)
     {

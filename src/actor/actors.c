@@ -109,23 +109,36 @@ static void set_serving(tutti_comm *comm, int change)
 static void release_all(tutti_actors *actors)
 {
     tutti_comm_free(actors->comm);
-    tti_remote_free(actors);
+    tti_remote_free(actors->remote);
+    while (actors->former != NULL) {
+        struct tti_former *former = actors->former;
+        actors->former = former->next;
+        tutti_comm_free(former->comm);
+        tti_remote_free(former->remote);
+        tti_free(former);
+    }
     tti_free(actors->numbers.places);
     tti_free(actors);
+}
+
+static tutti_status open_remote(tutti_actors *actors, tutti_comm *comm, struct tti_remote **remote, tutti_error *error)
+{
+    *remote = NULL;
+    if (tti_queue_ready(comm, TTI_ACTORS) == TUTTI_OK) return tti_remote_open(actors, comm, remote, error);
+    *error = comm->errors.call;
+    return error->status;
 }
 
 /* What this rank needs for itself. */
 static tutti_status open(tutti_actors *actors, tutti_error *error)
 {
-    tutti_comm *comm = actors->comm;
-    if (tti_queue_ready(comm, TTI_ACTORS) != TUTTI_OK) {
-        *error = comm->errors.call;
-        return error->status;
-    }
+    struct tti_remote *remote = NULL;
     TTI_TRY(tti_dues_start(actors, error));
     actors->pool = tti_crew_new(actors, actors->options.threads, error);
     if (actors->pool == NULL) goto stop_dues;
-    if (tti_remote_open(actors, error) == TUTTI_OK) return TUTTI_OK;
+    tutti_status status = open_remote(actors, actors->comm, &remote, error);
+    actors->remote = remote;
+    if (status == TUTTI_OK) return TUTTI_OK;
     tti_crew_stop(actors->pool);
     tti_crew_free(actors->pool);
 stop_dues:
@@ -184,6 +197,71 @@ tutti_status tutti_actors_create(tutti_comm *comm, const tutti_actors_options *g
         release_all(actors);
     else
         tutti_comm_free(own);
+    return status;
+}
+
+/* ---- Another epoch --------------------------------------------------------------------------------------------- */
+
+static tutti_status check_renewal(tutti_actors *actors, tutti_comm *world)
+{
+    if (actors == NULL)
+        return tti_comm_refuse(world, TTI_ACTORS, TUTTI_ERR_ARGUMENT,
+                               "actors_renew: `actors` is NULL; a rank that was started again calls "
+                               "tutti_actors_create");
+    const struct tti_worker *worker = tti_worker_here();
+    if (worker != NULL && worker->crew->actors == actors)
+        return tti_comm_refuse(world, TTI_ACTORS, TUTTI_ERR_ARGUMENT,
+                               "actors_renew: a handler must not renew the actors that it is one of");
+    uint32_t theirs = world->traits.era.made, ours = actors->comm->traits.era.made;
+    if (theirs > ours) return TUTTI_OK;
+    return tti_comm_refuse(world, TTI_ACTORS, TUTTI_ERR_ARGUMENT,
+                           "actors_renew: this comm is of epoch %u, and the actors of epoch %u; they are renewed on a "
+                           "comm of a later one",
+                           theirs, ours);
+}
+
+/* From here on requests go the new way. The former one stays for handles that are not given back yet. */
+static void change_way(tutti_actors *actors, struct tti_former *former, tutti_comm *parent, tutti_comm *comm,
+                       struct tti_remote *remote)
+{
+    tti_actors_lock(actors);
+    *former = (struct tti_former){actors->comm, actors->remote, actors->former};
+    actors->former = former;
+    actors->comm = comm;
+    actors->remote = remote;
+    tti_actors_unlock(actors);
+    set_serving(actors->parent, -1);
+    actors->parent = parent;
+    set_serving(parent, 1);
+}
+
+/* The same collectives as tutti_actors_create, which ranks call that were started again. */
+tutti_status tutti_actors_renew(tutti_actors *actors, tutti_comm *world)
+{
+    TTI_TRY(tti_api_begin(world, TTI_ACTORS));
+    TTI_TRY(check_renewal(actors, world));
+    tutti_error error = {0};
+    tti_actors_describe(actors, &error, TTI_ACTOR_ASK, TUTTI_ERR_EPOCH, actors->comm->rank,
+                        "the world was made anew before the answer came");
+    tti_remote_retire(actors->remote, &error);
+    tutti_comm *own = NULL;
+    TTI_TRY(tutti_comm_tolerant(world, &own));
+    struct tti_remote *remote = NULL;
+    struct tti_former *former = tti_calloc(1, sizeof *former);
+    tutti_status status = TUTTI_ERR_MEMORY;
+    snprintf(error.text, sizeof error.text, "no memory for actors");
+    if (former != NULL) status = open_remote(actors, own, &remote, &error);
+    bool opened = status == TUTTI_OK;
+    status = agree(world, status, actors->options.payload_bytes);
+    if (status == TUTTI_OK) {
+        change_way(actors, former, world, own, remote);
+        return TUTTI_OK;
+    }
+    if (!opened) tti_comm_refuse(world, TTI_ACTORS, status, "actors_renew: %s", error.text);
+    if (opened) tti_remote_close(remote);
+    tutti_comm_free(own);
+    tti_remote_free(remote);
+    tti_free(former);
     return status;
 }
 
@@ -256,7 +334,7 @@ static void close_all(tutti_actors *actors)
 {
     actors->closing = true;
     end_own_requests(actors);
-    tti_remote_close(actors);
+    tti_remote_close(actors->remote);
     tti_crew_stop(actors->pool);
     tti_crew_free(actors->pool);
     while (actors->pinned != NULL) {

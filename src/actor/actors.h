@@ -59,12 +59,13 @@ struct tti_request {
     size_t *received;
     struct tti_due due;
     int64_t deadline_ms;
-    int peer;               /* asked here: of which rank */
-    int source;             /* asked by another rank: by whom; else -1 */
-    uint64_t source_number; /* and its number there */
-    uint64_t pending;       /* its number here, while the answer of another rank is awaited; under the lock */
-    uint64_t kept;          /* its number while it is kept; under the lock */
-    tutti_error *error;     /* of an end that is told to a watcher; or NULL */
+    int peer;                  /* asked here: of which rank */
+    int source;                /* asked by another rank: by whom; else -1 */
+    struct tti_remote *remote; /* and by which way */
+    uint64_t source_number;    /* and its number there */
+    uint64_t pending;          /* its number here, while the answer of another rank is awaited; under the lock */
+    uint64_t kept;             /* its number while it is kept; under the lock */
+    tutti_error *error;        /* of an end that is told to a watcher; or NULL */
     char name[TUTTI_ACTOR_NAME_BYTES]; /* of the actor that is asked */
     alignas(16) unsigned char data[];
 };
@@ -149,8 +150,8 @@ struct tutti_actor {
 
 enum { TTI_ACTOR_BUCKETS = 256 };
 struct tutti_actors {
-    tutti_comm *comm;   /* its own: messages and ops */
-    tutti_comm *parent; /* that it was created on */
+    tutti_comm *_Atomic comm; /* its own: messages and ops; another one once they were renewed */
+    tutti_comm *parent;       /* that it was created on */
     tutti_actors_options options;
     unsigned fork_count;
     _Atomic uint32_t lock;
@@ -160,10 +161,16 @@ struct tutti_actors {
     struct tti_crew *pool, *pinned;
     struct tti_dues dues;
     struct tti_numbers numbers;
-    tti_bell ended;            /* rung when an actor has ended, or a handle was given back */
-    _Atomic uint32_t awaiting; /* handles that a thread has waited for, and that are not given back */
-    tutti_error error;         /* the last one */
-    struct tti_remote *remote; /* NULL: there is no other rank */
+    tti_bell ended;                    /* rung when an actor has ended, or a handle was given back */
+    _Atomic uint32_t awaiting;         /* handles that a thread has waited for, and that are not given back */
+    tutti_error error;                 /* the last one */
+    struct tti_remote *_Atomic remote; /* NULL: there is no other rank */
+    struct tti_former *former;         /* those of earlier epochs, of which handles may be left */
+};
+struct tti_former {
+    tutti_comm *comm;
+    struct tti_remote *remote;
+    struct tti_former *next;
 };
 
 static inline void tti_actors_lock(tutti_actors *actors)
@@ -229,9 +236,12 @@ void tti_actor_change(tutti_actor *actor);
 void tti_actor_describe_failure(tutti_actor *actor, const char *function, tutti_status status, tutti_error *error);
 
 /* actor_remote.c */
-tutti_status tti_remote_open(tutti_actors *actors, tutti_error *error);
-void tti_remote_close(tutti_actors *actors); /* tells the others; and, once its comm was freed: */
-void tti_remote_free(tutti_actors *actors);
+/* The way to the other ranks of this comm; NULL where there is none. It may be there, and is to be freed, also after a failure. */
+tutti_status tti_remote_open(tutti_actors *actors, tutti_comm *comm, struct tti_remote **remote, tutti_error *error);
+/* Tells the others; or, of an earlier epoch, does without: every request on it ends with `why`. Then its comm is freed, and it. */
+void tti_remote_close(struct tti_remote *remote);
+void tti_remote_retire(struct tti_remote *remote, const tutti_error *why);
+void tti_remote_free(struct tti_remote *remote);
 /* Sends a request that has its number; what goes wrong ends it. */
 void tti_remote_ask(struct tti_request *request, enum tti_kind kind);
 void tti_remote_answer(struct tti_request *request, const tutti_error *error, const void *data, size_t bytes);

@@ -190,10 +190,10 @@ static void sleep_on(struct tti_crew *crew)
 
 static void wait_for_work(struct tti_crew *crew)
 {
-    tutti_comm *comm = crew->actors->comm;
     struct tti_wait wait;
-    tti_wait_begin(&wait, comm->traits.crowded, PATIENCE_US * INT64_C(1000));
+    tti_wait_begin(&wait, crew->actors->comm->traits.crowded, PATIENCE_US * INT64_C(1000));
     while (is_idle(crew)) {
+        tutti_comm *comm = crew->actors->comm; /* another one after a rebuild */
         if (comm->size > 1) tti_queue_help(comm, false);
         tti_callbacks_call(comm);
         if (!is_idle(crew)) return;
