@@ -291,7 +291,7 @@ typedef struct tutti_board_row {
 } tutti_board_row;
 /* False: the board has no such rank. */
 TUTTI_API bool tutti_board_row_read(const tutti_board *board, int rank, tutti_board_row *row);
-/* For so many seconds ranks show every call, which takes about a microsecond of each; until then only waits. */
+/* For so many seconds ranks show every collective, which takes time of each; otherwise only waits. */
 TUTTI_API void tutti_board_watch(tutti_board *board, int seconds);
 
 /* ---- Faults on purpose ------------------------------------------------------------------------------------------ */

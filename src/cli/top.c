@@ -54,7 +54,7 @@ const struct cli_page cli_top_page = {
         "its process was started again, and the last call it was seen in. JOB is needed when there are several: the "
         "name that is listed then, or its beginning, or the launcher's pid.\n\n"
         "A rank shows what it does when it has waited for some milliseconds, and, while somebody watches, with each "
-        "collective, which then takes about a microsecond more; what a rank showed over a second ago says so. Of a "
+        "collective, which then takes a little longer; what a rank showed over a second ago says so. Of a "
         "job on several hosts each host shows its own ranks. SIGUSR1 makes the launcher print the same table on "
         "stderr, and so does the failure of a job. Other users' jobs cannot be seen.",
     .examples = top_examples,
