@@ -214,6 +214,13 @@ static bool counts(const struct tti_started *started)
     return deadline_ms(started) < TTI_DEVICE_PATIENCE_NS / MS;
 }
 
+/* The end of ops before one with a deadline is told now: later it would be told with that one's end, which may not come. */
+static tutti_status pay_before(const struct tti_nccl_engine *engine, struct tti_stream *stream, tutti_error *error)
+{
+    if (engine->teller != NULL) TTI_TRY(tti_stream_pay(engine->teller, error));
+    return tti_stream_pay(stream, error);
+}
+
 static tutti_status show(struct tti_started *started, tutti_error *error)
 {
     const struct tti_nccl_engine *engine = engine_of(started);
@@ -221,7 +228,9 @@ static tutti_status show(struct tti_started *started, tutti_error *error)
     uint64_t key = tti_nccl_key(&started->op, started->row);
     turn->connects = engine->known[key % TTI_NCCL_KNOWN] != key;
     if (started->row != NULL) memcpy(turn->mine, started->row, shown_bytes(&started->op));
-    return counts(started) ? tti_turn_put_reached(started, error) : TUTTI_OK;
+    if (!counts(started)) return TUTTI_OK;
+    TTI_TRY(pay_before(engine, turn->stream, error));
+    return tti_turn_put_reached(started, error);
 }
 
 static bool tells_later(const struct tti_started *started)
