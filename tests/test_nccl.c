@@ -369,23 +369,40 @@ static struct fault {
 } faults[] = {
     {"ncclGetUniqueId:1:0:fail", TUTTI_ERR_UNSUPPORTED, "ncclGetUniqueId: unhandled system error (2): made to fail",
      true},
-    {"ncclGetUniqueId:1:0:hang", TUTTI_ERR_UNSUPPORTED, "4000 ms", true},
+    {"ncclGetUniqueId:1:0:hang", TUTTI_ERR_UNSUPPORTED, "3000 ms", true},
     {"ncclCommInitRankConfig:1:-1:fail", TUTTI_ERR_UNSUPPORTED, "ncclCommInitRankConfig: unhandled system error", true},
     {"ncclCommInitRankConfig:1:1:hard", TUTTI_ERR_UNSUPPORTED, "not returned from ncclCommInitRankConfig after", true},
     {"ncclAllReduce:1:1:fail", TUTTI_ERR_SYSTEM, "rank 1: ncclAllReduce: unhandled system error (2): made", false},
-    {"ncclAllReduce:1:1:hang", TUTTI_ERR_TIMEOUT, "4000 ms", false},
-    {"ncclAllReduce:1:1:hard", TUTTI_ERR_TIMEOUT, "4000 ms", false},
-    {"ncclAllReduce:1:1:stall", TUTTI_ERR_TIMEOUT, "its deadline of 4000 ms passed", false},
+    {"ncclAllReduce:1:1:hang", TUTTI_ERR_TIMEOUT, "3000 ms", false},
+    {"ncclAllReduce:1:1:hard", TUTTI_ERR_TIMEOUT, "3000 ms", false},
+    {"ncclAllReduce:1:1:stall", TUTTI_ERR_TIMEOUT, "its deadline of 3000 ms passed", false},
     {"ncclAllReduce:3:1:fail", TUTTI_ERR_SYSTEM, "rank 1: ncclAllReduce: unhandled system error (2): made", false},
-    {"ncclAllReduce:3:1:hang", TUTTI_ERR_TIMEOUT, "4000 ms", false},
-    {"ncclAllReduce:3:1:stall", TUTTI_ERR_TIMEOUT, "its deadline of 4000 ms passed", false},
+    {"ncclAllReduce:3:1:hang", TUTTI_ERR_TIMEOUT, "3000 ms", false},
+    {"ncclAllReduce:3:1:stall", TUTTI_ERR_TIMEOUT, "its deadline of 3000 ms passed", false},
     {"ncclAllReduce:3:1:async", TUTTI_ERR_SYSTEM, "NCCL reports: remote process exited", false},
     {"ncclGroupStart:2:-1:fail", TUTTI_ERR_SYSTEM, "ncclGroupStart: unhandled system error", false},
     {"ncclGroupEnd:1:1:fail", TUTTI_ERR_SYSTEM, "rank 1: ncclGroupEnd: unhandled system error", false},
-    {"ncclGroupEnd:1:1:hang", TUTTI_ERR_TIMEOUT, "4000 ms", false},
-    {"ncclGroupEnd:2:1:hang", TUTTI_ERR_TIMEOUT, "4000 ms", false},
-    {"ncclSend:3:1:stall", TUTTI_ERR_TIMEOUT, "its deadline of 4000 ms passed", false},
+    {"ncclGroupEnd:1:1:hang", TUTTI_ERR_TIMEOUT, "3000 ms", false},
+    {"ncclGroupEnd:2:1:hang", TUTTI_ERR_TIMEOUT, "3000 ms", false},
+    {"ncclSend:3:1:stall", TUTTI_ERR_TIMEOUT, "its deadline of 3000 ms passed", false},
     {"ncclRedOpCreatePreMulSum:1:1:fail", TUTTI_ERR_SYSTEM, "ncclRedOpCreatePreMulSum: unhandled", false},
+    {"ncclRedOpCreatePreMulSum:1:1:hang", TUTTI_ERR_TIMEOUT, "3000 ms", false},
+    {"ncclRedOpDestroy:1:1:hang", TUTTI_ERR_TIMEOUT, "3000 ms", false},
+    {"ncclGroupStart:1:-1:hard", TUTTI_ERR_TIMEOUT, "3000 ms", false},
+    {"ncclReduce:1:1:fail", TUTTI_ERR_SYSTEM, "rank 1: ncclReduce: unhandled system error", false},
+    {"ncclReduce:1:1:hang", TUTTI_ERR_TIMEOUT, "3000 ms", false},
+    {"ncclBroadcast:1:1:fail", TUTTI_ERR_SYSTEM, "rank 1: ncclBroadcast: unhandled system error", false},
+    {"ncclBroadcast:1:1:hang", TUTTI_ERR_TIMEOUT, "3000 ms", false},
+    {"ncclAllGather:1:1:fail", TUTTI_ERR_SYSTEM, "rank 1: ncclAllGather: unhandled system error", false},
+    {"ncclAllGather:1:1:hang", TUTTI_ERR_TIMEOUT, "3000 ms", false},
+    {"ncclReduceScatter:1:1:fail", TUTTI_ERR_SYSTEM, "rank 1: ncclReduceScatter: unhandled system error", false},
+    {"ncclReduceScatter:1:1:hang", TUTTI_ERR_TIMEOUT, "3000 ms", false},
+    {"ncclSend:1:1:fail", TUTTI_ERR_SYSTEM, "rank 1: ncclSend: unhandled system error", false},
+    {"ncclSend:1:1:hang", TUTTI_ERR_TIMEOUT, "3000 ms", false},
+    {"ncclRecv:1:1:fail", TUTTI_ERR_SYSTEM, "rank 1: ncclRecv: unhandled system error", false},
+    {"ncclRecv:1:1:hang", TUTTI_ERR_TIMEOUT, "3000 ms", false},
+    {"ncclAllReduce:1:1:sick", TUTTI_ERR_DEVICE, "rank 1: cuda:1 has failed: CUDA_ERROR_LAUNCH_FAILED (719)", false},
+    {"ncclAllReduce:3:1:gone", TUTTI_ERR_DEVICE, "rank 1: cuda:1 has failed: CUDA_ERROR_LAUNCH_FAILED (719)", false},
 };
 
 /* Until something goes wrong. */
@@ -398,6 +415,14 @@ static tutti_status use(tutti_comm *comm, struct place *place, tutti_reduction s
             status = tutti_all_to_all(tutti_on(comm, place->stream), place->x, place->y, 100, TUTTI_F32);
         if (status == TUTTI_OK)
             status = tutti_all_reduce(tutti_on(comm, place->stream), place->x, place->y, 100, TUTTI_F32, scaled);
+        if (status == TUTTI_OK)
+            status = tutti_reduce(tutti_on(comm, place->stream), place->x, place->y, 100, TUTTI_F32, TUTTI_SUM, 0);
+        if (status == TUTTI_OK)
+            status = tutti_broadcast(tutti_on(comm, place->stream), place->x, place->y, 100, TUTTI_F32, 0);
+        if (status == TUTTI_OK)
+            status = tutti_all_gather(tutti_on(comm, place->stream), place->x, place->y, 100, TUTTI_F32);
+        if (status == TUTTI_OK)
+            status = tutti_reduce_scatter(tutti_on(comm, place->stream), place->x, place->y, 100, TUTTI_F32, TUTTI_SUM);
     }
     if (status != TUTTI_OK) return status;
     (void)sync_place(place);
@@ -420,6 +445,11 @@ static void goes_wrong(tutti_comm *comm, struct fault_rank *self)
     CHECK_THAT(status == fault->status && strstr(said(comm), fault->words) != NULL, "%s: %s: %s", fault->fault,
                tutti_status_name(status), said(comm));
     CHECK((tutti_barrier(comm) == TUTTI_OK) == fault->opens); /* refused, or broken for all */
+    if (fault->status == TUTTI_ERR_DEVICE && sync_place(&place) != TUTTI_OK) {
+        CHECK(tutti_rank(comm) == 1 && place.error.status == TUTTI_ERR_DEVICE);
+        (void)tutti_device_free(place.device, NULL);
+        return;
+    }
     GOOD(&place, sync_place(&place));
     close_place(&place);
 }
@@ -431,7 +461,11 @@ static const struct ending {
     bool breaks; /* an op has stalled before, so the communicator is revoked and aborted; else it is closed */
     bool stays;  /* what has stalled never ends: the stream is lost with it */
 } endings[] = {
+    {"ncclCommGetAsyncError:1:1:fail", false, false},
+    {"ncclRedOpDestroy:1:1:fail", false, false},
     {"ncclCommFinalize:1:1:fail", false, false},
+    {"ncclCommFinalize:1:1:hang", false, false},
+    {"ncclCommDestroy:1:1:hang", false, false},
     {"ncclCommFinalize:1:1:hard", false, false},
     {"ncclCommDestroy:1:1:fail", false, false},
     {"ncclAllReduce:2:1:stall,ncclCommRevoke:1:-1:fail", true, false},
@@ -525,6 +559,8 @@ static void run_faults(bool processes)
         char setting[96];
         /* the leak sanitizer dies of a thread that never returns */
         if (SANITIZED && !processes && strstr(faults[i].fault, ":hard") != NULL) continue;
+        if (!processes && faults[i].status == TUTTI_ERR_DEVICE)
+            continue; /* they share the GPU's library, which has failed */
         check_title("%s, %s", faults[i].fault, processes ? "processes" : "threads");
         snprintf(setting, sizeof setting, "FAKE_NCCL_FAULT=%s", faults[i].fault);
         memset(fault_shared->scratch, 0, sizeof fault_shared->scratch);
@@ -532,8 +568,8 @@ static void run_faults(bool processes)
         struct fault_world world = {.size = 3,
                                     .processes = processes,
                                     .body = goes_wrong,
-                                    .settings = {"TUTTI_DEVICE_PROVIDER=nccl", "TUTTI_JOIN_TIMEOUT_MS=4000",
-                                                 "TUTTI_DEADLINE_MS=4000", setting}};
+                                    .settings = {"TUTTI_DEVICE_PROVIDER=nccl", "TUTTI_JOIN_TIMEOUT_MS=3000",
+                                                 "TUTTI_DEADLINE_MS=3000", setting}};
         CHECK(fault_run(&world));
     }
     fault_run_set("does without", does_without, 3, processes, "FAKE_NCCL_FAULT=ncclCommInitRankConfig:1:-1:fail");

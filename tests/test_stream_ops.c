@@ -75,6 +75,82 @@ static void prepared_kinds(tutti_comm *comm, struct fault_rank *self)
     close_place(&place);
 }
 
+/* ---- Asked, told, and counted --------------------------------------------------------------------------------------- */
+
+static void note_end(void *context, tutti_status status, const tutti_error *error)
+{
+    (void)error;
+    atomic_fetch_add((_Atomic int *)context, status == TUTTI_OK ? 1 : 100);
+}
+
+/* An op that waits for its stream has not ended; when it has, who polls sees it, and who asked for that is called once. */
+static void asked(tutti_comm *comm, struct fault_rank *self)
+{
+    struct place place;
+    tutti_stats before = {.struct_size = sizeof before}, after = before;
+    _Atomic int ended = 0;
+    tutti_op op;
+    tutti_status status = TUTTI_IN_PROGRESS;
+    (void)self;
+    open_place(&place, TUTTI_MEMORY_SHARED, COUNT);
+    CHECK(tutti_all_reduce(tutti_on(comm, place.stream), place.x, place.y, COUNT, TUTTI_I32, TUTTI_SUM) == TUTTI_OK);
+    CHECK(tutti_comm_stats(comm, &before) == TUTTI_OK);
+    fill(&place, place.in, COUNT, tutti_rank(comm));
+    struct held held = hold_stream(&place);
+    CHECK(tutti_all_reduce_start(tutti_on(comm, place.stream), place.x, place.y, COUNT, TUTTI_I32, TUTTI_SUM, &op) ==
+          TUTTI_OK);
+    CHECK(tutti_when_ended(op, note_end, (void *)&ended) == TUTTI_OK);
+    for (int i = 0; i < 100; i++) CHECK(tutti_test(op) == TUTTI_IN_PROGRESS && atomic_load(&ended) == 0);
+    fault_meet(comm);
+    let_go(&place, &held);
+    for (int64_t until = fault_now_ns() + LONG_MS * INT64_C(1000000);
+         status == TUTTI_IN_PROGRESS && fault_now_ns() < until;) {
+        status = tutti_test(op);
+        if (status == TUTTI_IN_PROGRESS) fault_sleep_ms(1);
+    }
+    CHECK_THAT(status == TUTTI_OK, "%s", tutti_status_name(status));
+    CHECK(read_one(&place, place.out, COUNT - 1, place.stream) == sum_of(comm, 0));
+    CHECK(tutti_comm_stats(comm, &after) == TUTTI_OK);
+    const char *provider = tutti_comm_provider(comm, NULL);
+    uint64_t counted = strcmp(provider, "staged") == 0 ? after.on_staging - before.on_staging
+                       : strcmp(provider, "cuda") == 0 ? after.on_cuda - before.on_cuda
+                                                       : after.on_host - before.on_host;
+    CHECK_THAT(counted == 1, "%s: %llu", provider, (unsigned long long)counted);
+    CHECK(tutti_barrier(comm) == TUTTI_OK);
+    for (int i = 0; i < 1000 && atomic_load(&ended) == 0; i++) fault_sleep_ms(10);
+    CHECK(atomic_load(&ended) == 1);
+    close_place(&place);
+}
+
+/* Collectives and messages on a stream of the caller's own, which is never destroyed here. */
+static void adopted(tutti_comm *comm, struct fault_rank *self)
+{
+    struct place place;
+    tutti_stream *own = NULL;
+    int rank = tutti_rank(comm), size = tutti_size(comm), next = (rank + 1) % size, last = (rank + size - 1) % size;
+    (void)self;
+    open_place(&place, TUTTI_MEMORY_SHARED, COUNT);
+    GOOD(&place, tutti_stream_adopt(place.device, tutti_stream_native(place.stream), &own, &place.error));
+    for (int round = 0; round < 5; round++) {
+        tutti_op op;
+        int32_t value = round + rank;
+        GOOD(&place, tutti_buffer_fill(place.in, 0, COUNT, &value, own, &place.error));
+        CHECK(tutti_all_reduce(tutti_on(comm, own), place.x, place.y, COUNT, TUTTI_I32, TUTTI_SUM) == TUTTI_OK);
+        CHECK(read_one(&place, place.out, COUNT - 1, own) == sum_of(comm, round));
+        CHECK(tutti_all_reduce_start(tutti_on(comm, own), place.x, place.y, COUNT, TUTTI_I32, TUTTI_MAX, &op) ==
+              TUTTI_OK);
+        GOOD(&place, tutti_stream_wait(own, op, &place.error));
+        CHECK(read_one(&place, place.out, 0, own) == round + size - 1 && tutti_wait(op) == TUTTI_OK);
+        CHECK(tutti_sendrecv(tutti_on(comm, own), place.x, COUNT, next, 5, place.y, COUNT, last, 5, TUTTI_I32, NULL) ==
+              TUTTI_OK);
+        CHECK(read_one(&place, place.out, COUNT - 1, own) == round + last);
+    }
+    GOOD(&place, tutti_stream_free(own, &place.error));
+    CHECK(tutti_barrier(tutti_on(comm, place.stream)) == TUTTI_OK);
+    GOOD(&place, tutti_stream_sync(place.stream, LONG_MS, &place.error));
+    close_place(&place);
+}
+
 /* ---- Groups ------------------------------------------------------------------------------------------------------ */
 
 /* Of two comms, on streams and on the host, ended at once and with a handle. */
@@ -402,6 +478,8 @@ static void run_all(bool processes)
         run_body("grouped", grouped, size, processes, over_tcp);
         run_body("freed in flight", freed_in_flight, size, processes, over_tcp);
     }
+    run_body("asked", asked, 3, processes, over_tcp);
+    run_body("adopted", adopted, 3, processes, over_tcp);
     run_body("spoiled", spoiled, 2, processes, over_tcp);
     run_body("stale", stale, 2, processes, over_tcp);
     run_body("stale stream", stale_stream, 2, processes, over_tcp);

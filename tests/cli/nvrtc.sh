@@ -78,6 +78,8 @@ bench() { # VARIABLE=VALUE...
 }
 bench TUTTI_LOG=error
 matches 'collectives are staged' 'provider staged: rank 0: .*libnvrtc.so.13 has no function nvrtcGetPTX' "$OUT"
+bench TUTTI_CUDA_PATH="$PWD/good" TUTTI_CACHE="$PWD/none" FAKE_NVRTC_LOG=$'x.cu(7): error: this\nis wrong'
+matches 'a collective shows the log' 'all_reduce: .*NVRTC 13.7 cannot compile .*: x.cu\(7\): error: this is wrong' "$OUT"
 bench TUTTI_DEVICE_PROVIDER=cuda
 matches 'or refused' 'TUTTI_DEVICE_PROVIDER=cuda, but it cannot .*: rank 0: .*has no function nvrtcGetPTX' "$OUT"
 

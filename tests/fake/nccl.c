@@ -11,6 +11,8 @@
  *                         kill    kills the process
  *                         stall   what it puts on the stream does not end before the communicator is aborted
  *                         async   the same, and ncclCommGetAsyncError tells an error
+ *                         sick    returns an "unhandled cuda error", and the GPU has failed; the fake libcuda's
+ *                         gone    as async, with that error and that failure
  * -DFAKE_WITHOUT_REVOKE, -DFAKE_WITHOUT_SEND   leave out a function, as an old library would
  */
 #define _GNU_SOURCE
@@ -125,6 +127,18 @@ static bool is_faulty(const char *name, int count, int rank, char how[16])
     return false;
 }
 
+static void *cuda(const char *name)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_NOW);
+    return library == NULL ? NULL : dlsym(library, name);
+}
+
+static void break_gpu(void)
+{
+    void (*broken)(int) = (void (*)(int))cuda("fake_cuda_break");
+    if (broken != NULL) broken(719);
+}
+
 /* The result of a call that is to go wrong; OK: it goes on. *stalls: but what it puts on the stream does not end. */
 static int fault(const char *name, int rank, struct comm *comm, bool *stalls)
 {
@@ -134,8 +148,12 @@ static int fault(const char *name, int rank, struct comm *comm, bool *stalls)
     if (!is_faulty(name, count, rank, how)) return OK;
     if (strcmp(how, "fail") == 0) return fail(SYSTEM_ERROR, "made to fail");
     if (strcmp(how, "kill") == 0) raise(SIGKILL);
+    bool gone = strcmp(how, "gone") == 0;
+    if (gone || strcmp(how, "sick") == 0) break_gpu();
+    if (strcmp(how, "sick") == 0) return fail(CUDA_ERROR, "made to fail");
+    if (gone && comm != NULL) atomic_store(&comm->async, CUDA_ERROR);
     if (strcmp(how, "async") == 0 && comm != NULL) atomic_store(&comm->async, REMOTE_ERROR);
-    *stalls = strcmp(how, "stall") == 0 || strcmp(how, "async") == 0;
+    *stalls = gone || strcmp(how, "stall") == 0 || strcmp(how, "async") == 0;
     if (*stalls) return OK;
     while (strcmp(how, "hard") == 0 || comm == NULL || !atomic_load(&comm->aborted)) nap();
     return fail(INTERNAL_ERROR, "aborted");
@@ -148,12 +166,6 @@ static int plain_fault(const char *name, int rank, struct comm *comm)
 }
 
 /* ---- Libcuda ------------------------------------------------------------------------------------------------------- */
-
-static void *cuda(const char *name)
-{
-    void *library = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_NOW);
-    return library == NULL ? NULL : dlsym(library, name);
-}
 
 static bool current_device(unsigned char uuid[16], int *device)
 {
@@ -565,10 +577,11 @@ int ncclCommInitRankConfig(void **made, int size, struct id id, int rank, struct
     return result;
 }
 
-int ncclCommGetAsyncError(void *comm, int *result)
+int ncclCommGetAsyncError(void *handle, int *result)
 {
-    *result = atomic_load(&((struct comm *)comm)->async);
-    return OK;
+    struct comm *comm = handle;
+    *result = atomic_load(&comm->async);
+    return plain_fault("ncclCommGetAsyncError", comm->rank, comm);
 }
 
 int ncclCommAbort(void *handle)
@@ -695,5 +708,7 @@ int ncclRedOpCreatePreMulSum(int *reduction, void *factor, int type, int where, 
 
 int ncclRedOpDestroy(int reduction, void *comm)
 {
+    int result = comm == NULL ? OK : plain_fault("ncclRedOpDestroy", ((struct comm *)comm)->rank, comm);
+    if (result != OK) return result;
     return comm != NULL && reduction >= FIRST_SCALED ? OK : INVALID_ARGUMENT;
 }
