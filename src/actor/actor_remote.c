@@ -55,6 +55,7 @@ struct tti_remote {
     struct tti_table peers;
     bool closing; /* nothing is received any more; under `calls` */
     int32_t data_tag;
+    bool ended; /* and the receive was given back; likewise */
     tutti_op receive;
     tutti_message came;
     char nothing;
@@ -490,7 +491,8 @@ static void came(void *context, tutti_status status, const tutti_error *error)
     if (goes_on) take_frame(remote);
     tti_lock(&remote->calls);
     bool closing = remote->closing;
-    if (!closing) tutti_test(remote->receive); /* ends this round of it */
+    /* ends this round of it; or, of an earlier epoch, it */
+    if (!closing) remote->ended = tutti_test(remote->receive) == TUTTI_ERR_EPOCH;
     if (!closing && goes_on) why.status = tutti_start(remote->receive);
     tti_unlock(&remote->calls);
     if (closing || (goes_on && why.status == TUTTI_OK)) return;
@@ -545,7 +547,7 @@ static void stop(struct tti_remote *remote)
     await_sent(remote);
     tti_lock(&remote->calls);
     remote->closing = true;
-    tutti_drop(remote->receive);
+    if (!remote->ended) tutti_drop(remote->receive);
     tti_unlock(&remote->calls);
 }
 

@@ -243,6 +243,7 @@ if [ -z "$SANITIZE" ]; then
         for victim in 0 1; do
             tool run -n 3 --max-restarts 1 --transport $transport --no-prefix ./actors $victim
             check "actors, rank $victim, $transport" '0 3' "$STATUS $(grep -c '^reached 3' <<<"$OUT")"
+            check "actors, rank $victim, $transport: errors" '' "$(grep '^tutti error' <<<"$ERR")"
             [ "$STATUS" = 0 ] || head -5 <<<"$ERR"
         done
     done
