@@ -530,6 +530,8 @@ TUTTI_API tutti_status tutti_comm_shrink(tutti_comm *comm, tutti_comm **made);
  * it is ERR_ARGUMENT, and nothing changes. ERR_UNSUPPORTED: the launcher does not start ranks again; ERR_JOIN: not any more, or a
  * rank has done its work and left. */
 TUTTI_API tutti_status tutti_comm_rebuild(tutti_comm *comm, tutti_comm **made);
+/* True if the launcher starts lost processes of the comm's job again, as long as it has restarts left. */
+TUTTI_API bool tutti_comm_can_rebuild(const tutti_comm *comm);
 
 /* Makes a comm that was made from an earlier world again, with those of its ranks that `world` has, in its order: after a rebuild
  * all of them, after a shrink renumbered. Collective over `world`: each rank gives the comm that it was in, of whatever ranks, which

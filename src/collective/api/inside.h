@@ -22,4 +22,7 @@ tutti_comm *tti_inside(tutti_comm *comm, const char *who, const char *what);
  * Returns `status`, or that of the error that has broken the comm before. */
 tutti_status tti_inside_break(tutti_comm *comm, enum tti_kind operation, tutti_status status, const char *text);
 
+/* The first process of the job that is on this rank's host. */
+int tti_host_of(const tutti_comm *comm);
+
 #endif

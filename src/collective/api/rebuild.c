@@ -253,6 +253,26 @@ static tutti_status check_launcher(tutti_comm *comm, const struct tti_board *boa
                            "--max-restarts N does); those that are left can go on with tutti_comm_shrink");
 }
 
+/* Who waits for this rank in a comm without the lost one would not come. */
+static void give_up(tutti_comm *comm)
+{
+    bool lost = tti_comm_is_broken(comm);
+    for (int rank = 0; rank < comm->size && !lost; rank++) lost = comm->peers->presence(comm, rank) == TTI_PEER_LOST;
+    if (lost) tti_epoch_give_up(comm);
+}
+
+bool tutti_comm_can_rebuild(const tutti_comm *comm)
+{
+    struct tti_board board;
+    if (comm == NULL || tti_comm_is_stillborn(comm)) return false;
+    const struct tti_cluster *cluster = cluster_of(comm);
+    const int processes = cluster != NULL ? cluster->process_count : comm->world->process_count;
+    tti_board_open(&board, comm->world->options.board, comm->world->job, processes, ranks_each(comm));
+    bool can = tti_board_restarts(&board) > 0;
+    tti_board_close(&board);
+    return can;
+}
+
 tutti_status tutti_comm_rebuild(tutti_comm *comm, tutti_comm **made)
 {
     struct tti_board board;
@@ -263,6 +283,7 @@ tutti_status tutti_comm_rebuild(tutti_comm *comm, tutti_comm **made)
     tti_board_open(&board, options->board, comm->world->job, comm->size / ranks_each(comm), ranks_each(comm));
     tutti_status status = check_launcher(comm, &board);
     if (status == TUTTI_OK) status = check_ranks(comm, &board);
+    if (status == TUTTI_OK) give_up(comm);
     if (status == TUTTI_OK) status = rebuild_with(comm, &board, made);
     tti_board_close(&board);
     tti_call_forget(comm);

@@ -526,12 +526,16 @@ tutti_status tutti_comm_select(tutti_comm *comm, const int *ranks, int count, tu
     return tti_comm_make(comm, &call, made);
 }
 
+int tti_host_of(const tutti_comm *comm)
+{
+    const struct tti_cluster *cluster = cluster_of(comm);
+    return cluster == NULL ? 0 : cluster->ranks[tti_member(comm, comm->rank)].first;
+}
+
 tutti_status tutti_comm_by_host(tutti_comm *comm, tutti_comm **made)
 {
     TTI_TRY(begin(comm, TTI_COMM_BY_HOST, made));
-    const struct tti_cluster *cluster = cluster_of(comm);
-    int colour = cluster == NULL ? 0 : cluster->ranks[tti_member(comm, comm->rank)].first;
-    return tti_comm_make(comm, &(struct tti_split_call){.kind = TTI_COMM_BY_HOST, .colour = colour}, made);
+    return tti_comm_make(comm, &(struct tti_split_call){.kind = TTI_COMM_BY_HOST, .colour = tti_host_of(comm)}, made);
 }
 
 tutti_status tutti_comm_free(tutti_comm *comm)

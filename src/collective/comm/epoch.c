@@ -85,6 +85,18 @@ void tti_epoch_raise(tutti_comm *comm, uint32_t epoch)
     tti_unlock(&rank->lock);
 }
 
+void tti_epoch_give_up(tutti_comm *comm)
+{
+    struct tti_rank_epoch *rank = comm->traits.era.rank;
+    tti_lock(&rank->lock);
+    for (tutti_comm *each = rank->first; each != NULL; each = each->traits.era.next) {
+        if (each == comm || each->traits.era.made != comm->traits.era.made || each->traits.tolerant) continue;
+        tti_comm_break_apart(each, TTI_COMM_REBUILD, TUTTI_ERR_CANCELLED, each->rank,
+                             "rank %d has given this comm up to rebuild the world, which has lost a rank", each->rank);
+    }
+    tti_unlock(&rank->lock);
+}
+
 void tti_epoch_each_world(tutti_comm *comm, void (*leave)(tutti_comm *world))
 {
     struct tti_rank_epoch *rank = comm->traits.era.rank;

@@ -43,6 +43,9 @@ bool tti_place_is_old(const tutti_comm *comm, struct tti_place place);
 
 /* This rank goes on to a later epoch: all its comms but those that were made for it are of an older one. */
 void tti_epoch_raise(tutti_comm *comm, uint32_t epoch);
+/* Before that: breaks all comms of its epoch that the comm's rank has, for their other ranks, too, so that none of these waits in one of
+ * them for a rank that is about to rebuild the world. Tolerant ones stay. */
+void tti_epoch_give_up(tutti_comm *comm);
 /* All comms of the comm's rank that are worlds of a later epoch than the first: `leave` is called for each. */
 void tti_epoch_each_world(tutti_comm *comm, void (*leave)(tutti_comm *world));
 
