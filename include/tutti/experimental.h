@@ -253,6 +253,9 @@ TUTTI_API void tutti_board_allow(tutti_board *board, int restarts_most);
 TUTTI_API void tutti_board_restart(tutti_board *board, int process);
 TUTTI_API bool tutti_board_formed(const tutti_board *board);
 TUTTI_API bool tutti_board_late(const tutti_board *board, int process);
+/* On the side of the ranks, by TUTTI_BOARD and TUTTI_JOB: true if the job's world was formed already. A process that has not joined
+ * it was started again then. */
+TUTTI_API bool tutti_board_was_formed(const char *name, const char *job);
 TUTTI_API void tutti_board_free(tutti_board *board); /* NULL is ignored */
 
 /* The board that a process of this user keeps: the guard of `tutti run`. ERR_SYSTEM where there is none, or it may not be read. To

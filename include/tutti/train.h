@@ -521,6 +521,9 @@ TUTTI_API tutti_shards *tutti_shards_at(tutti_shards *shards, const char *file, 
     X(save, TEXT, "", 0, 0, "folder of checkpoints")                                                                   \
     X(save_every, INT, "0", 0, 1000000000000, "steps between checkpoints; 0: only at the end and on Ctrl-C")           \
     X(save_async, BOOL, "0", 0, 1, "write checkpoints while training goes on, from a copy of what a rank writes")      \
+    X(copy_every, INT, "1", 0, 1000000000000,                                                                          \
+      "under tutti run --max-restarts: steps between copies of what no other rank has, in the memory of another "      \
+      "process; 0: none, and a run that has lost a rank goes on from its last checkpoint")                             \
     X(keep, INT, "3", 0, 1000000, "checkpoints that stay; 0: all")                                                     \
     X(resume, BOOL, "0", 0, 1, "go on from the newest good checkpoint in the folder")                                  \
     X(check_every, INT, "50", 0, 1000000000000, "steps between comparisons of all ranks' weights; 0: never")
@@ -606,6 +609,9 @@ typedef struct tutti_train_about {
     /* bytes of this rank by purpose */
     size_t parameter_bytes, gradient_bytes, optimizer_bytes, activation_bytes, communication_bytes;
     size_t saving_bytes; /* with save_async: the copy that is written while training goes on */
+    size_t copy_bytes;   /* copies for going on after a loss: of what this rank has, and of what another one has */
+    /* after a loss: "memory", "start", or the checkpoint's path; NULL: there was none since the trainer was made */
+    const char *restored_from;
 } tutti_train_about;
 
 TUTTI_API void tutti_trainer_describe(const tutti_trainer *trainer, tutti_train_about *about);
@@ -616,6 +622,37 @@ TUTTI_API tutti_status tutti_train_plan(const tutti_train_options *options, int 
 /* Collective: of the weights, now, as tutti_weights_hash of all of them; it depends on the number of width grains, but not on
  * who has which. */
 TUTTI_API uint64_t tutti_trainer_hash(const tutti_trainer *trainer);
+
+/* ---- Going on after the loss of a rank ------------------------------------------------------------------------- */
+/* Under tutti run --max-restarts a trainer survives the loss of ranks: its state is had by other ranks, or they keep copies of it.
+ *
+ *     tutti_status status = tutti_trainer_create(world, &options, &trainer, &error);  also in a process that was started again
+ *     while (step.step < 1000)
+ *         if (tutti_trainer_step(trainer, &step) != TUTTI_OK) {
+ *             tutti_comm_rebuild(world, &world);                                    TUTTI_OK: all ranks are there again
+ *             tutti_trainer_restore(trainer, world);
+ *         }
+ * examples/survive.c has the checks, too. */
+
+/* Collective over a rebuilt world, or a comm made from it that has as many ranks: the trainer goes on there, with the state after
+ * the newest step of which every part is had by some rank; else with that of the newest checkpoint in `save`; else as at first.
+ * tutti_train_about says which. Ranks that were started again call tutti_trainer_create, with the same options. If it fails, since
+ * another rank was lost, it can be called again on the next world; until it has succeeded nothing else can be done with the
+ * trainer but to free it. */
+TUTTI_API tutti_status tutti_trainer_restore(tutti_trainer *trainer, tutti_comm *comm);
+/* The last step that was taken, also by others before this rank was started again: what tutti_trainer_step told of it, as far as
+ * it is the same on all ranks. NULL: none was, or the state is a checkpoint's. */
+TUTTI_API const tutti_train_step *tutti_trainer_last(const tutti_trainer *trainer);
+
+typedef enum tutti_train_phase {
+    TUTTI_TRAIN_AT_STEP,      /* it begins */
+    TUTTI_TRAIN_AT_GRADIENTS, /* this rank's are there, and are being summed over the ranks */
+    TUTTI_TRAIN_AT_UPDATE,    /* what this rank owns is updated, and not yet spread */
+    TUTTI_TRAIN_AT_SAVE       /* the files of a checkpoint are made, and not yet written */
+} tutti_train_phase;
+typedef void tutti_train_watch(void *context, tutti_train_phase phase, uint64_t step);
+/* Calls `watch` on this rank in each step and save, such as to log, or to break something on purpose. NULL: no more. */
+TUTTI_API void tutti_trainer_watch(tutti_trainer *trainer, tutti_train_watch *watch, void *context);
 
 /* ---- Which layout ---------------------------------------------------------------------------------------------- */
 /* What `tutti plan` does: lists layouts, and estimates each from what layers and links take. All of it is arithmetic. */

@@ -9,10 +9,21 @@
 
 #include <tutti/train.h>
 
+/* A rank that is to be killed on purpose. */
+struct train_kill {
+    int rank;
+    tutti_train_phase phase;
+    uint64_t step;
+};
+
+enum { TRAIN_KILLS = 32 };
+
 struct train_values {
     tutti_train_options options;
     int64_t ranks;
-    const char *config, *metrics, *plot, *timeline;
+    const char *config, *metrics, *plot, *timeline, *drill;
+    struct train_kill kills[TRAIN_KILLS]; /* what drill says */
+    int kill_count;
 };
 
 /* The words of a config file as flags in front of the others: argv with more words, the caller's to free with the
@@ -23,6 +34,25 @@ struct train_words {
     char *text;
 };
 int train_read_config(const struct cli_page *page, int argc, char **argv, struct train_words *words);
+
+/* Trains, as all ranks of this process. A tool's exit status. */
+int train_run(const struct train_values *values, int argc, char **argv);
+
+/* ---- Drills (train_drill.c) ------------------------------------------------------------------------------------ */
+
+/* Reads values->drill. CLI_GO_ON, or an exit status. */
+int train_read_drill(struct train_values *values);
+/* Whether what was asked can be done in this world; rank 0 says why not. */
+int train_check_world(const struct train_values *values, tutti_comm *world);
+/* A tutti_train_watch, with the values as its context, on that rank of the world. */
+struct train_victim {
+    const struct train_values *values;
+    int rank;
+};
+void train_watch_drill(void *victim, tutti_train_phase phase, uint64_t step);
+/* Collective: the same training again, from the start. The hash of its weights. */
+tutti_status train_undisturbed(const struct train_values *values, tutti_comm *world, uint64_t *hash,
+                               tutti_error *error);
 
 /* ---- Reporting (rank 0 only) ----------------------------------------------------------------------------------- */
 
@@ -54,13 +84,18 @@ struct train_report {
     double all_stale, all_ahead;         /* with parameter servers */
     double all_idle, all_predicted_idle; /* of steps of a pipeline */
     double last_validation;
+    uint64_t epoch;        /* the world's */
+    uint64_t reported;     /* the last step that was; after a loss it may come again */
     double saving_seconds; /* of the last checkpoint; 0: none */
 };
 
-/* CLI_GO_ON, or an exit status when a file cannot be written. */
+/* CLI_GO_ON, or an exit status when a file cannot be written. `epoch`: of the world; a report that is opened after a loss goes on
+ * where the one of the rank before ended. */
 int train_report_open(struct train_report *report, const struct train_values *values, const tutti_trainer *trainer,
-                      int ranks, struct train_machine machine);
-/* After every step; `validation` is NaN where none was made. */
+                      int ranks, struct train_machine machine, uint64_t epoch);
+/* After a loss, in the world of this epoch: where the training goes on. */
+void train_report_restored(struct train_report *report, const tutti_trainer *trainer, uint64_t epoch);
+/* After every step; `validation` is NaN where none was made. A step that was reported before a loss is passed over. */
 void train_report_step(struct train_report *report, const tutti_trainer *trainer, const tutti_train_step *step,
                        double validation);
 /* The summary and the plots. A tool's exit status. */

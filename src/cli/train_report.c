@@ -16,7 +16,7 @@ static const double EVERY = 0.2, EVERY_LINE = 5; /* seconds between progress lin
 static size_t bytes_of(const tutti_train_about *about)
 {
     return about->parameter_bytes + about->gradient_bytes + about->optimizer_bytes + about->activation_bytes +
-           about->communication_bytes + about->saving_bytes;
+           about->communication_bytes + about->saving_bytes + about->copy_bytes;
 }
 
 /* ---- Beginning ------------------------------------------------------------------------------------------------- */
@@ -61,8 +61,36 @@ static void print_head(const struct train_report *report)
     (void)fflush(report->text);
 }
 
+/* The last whole line of what the rank before has written tells its step; a line that it did not end goes. */
+static uint64_t find_reported(FILE *metrics)
+{
+    uint64_t step = 0;
+    long end = 0;
+    char line[4096];
+    rewind(metrics);
+    while (fgets(line, sizeof line, metrics) != NULL && strchr(line, '\n') != NULL) {
+        (void)sscanf(line, "{\"step\": %" SCNu64, &step);
+        end = ftell(metrics);
+    }
+    if (fflush(metrics) != 0 || ftruncate(fileno(metrics), end) != 0) return step;
+    (void)fseek(metrics, 0, SEEK_END);
+    return step;
+}
+
+static int open_metrics(struct train_report *report)
+{
+    const char *path = report->values->metrics;
+    const bool again = report->epoch > 0;
+    if (cli_is_stdout(path)) report->metrics = stdout;
+    if (path[0] == '\0' || report->metrics != NULL) return CLI_GO_ON;
+    report->metrics = fopen(path, again ? "a+e" : report->about.resumed_from != NULL ? "ae" : "we");
+    if (report->metrics == NULL) return cli_blame_path("train", "cannot write", path);
+    if (again) report->reported = find_reported(report->metrics);
+    return CLI_GO_ON;
+}
+
 int train_report_open(struct train_report *report, const struct train_values *values, const tutti_trainer *trainer,
-                      int ranks, struct train_machine machine)
+                      int ranks, struct train_machine machine, uint64_t epoch)
 {
     bool aside = cli_is_stdout(values->metrics) || cli_is_stdout(values->plot);
     *report = (struct train_report){.values = values,
@@ -71,19 +99,30 @@ int train_report_open(struct train_report *report, const struct train_values *va
                                     .ranks = ranks,
                                     .machine = machine,
                                     .shown_at = train_now(),
-                                    .last_validation = NAN};
+                                    .last_validation = NAN,
+                                    .epoch = epoch};
     tutti_trainer_describe(trainer, &report->about);
     int status = cli_check_output("train", values->plot);
     if (status == CLI_GO_ON) status = cli_check_output("train", values->timeline);
     if (status != CLI_GO_ON) return status;
-    if (cli_is_stdout(values->metrics)) {
-        report->metrics = stdout;
-    } else if (values->metrics[0] != '\0') {
-        report->metrics = fopen(values->metrics, report->about.resumed_from != NULL ? "ae" : "we");
-        if (report->metrics == NULL) return cli_blame_path("train", "cannot write", values->metrics);
-    }
-    print_head(report);
-    return CLI_GO_ON;
+    status = open_metrics(report);
+    if (status == CLI_GO_ON && epoch == 0) print_head(report);
+    return status;
+}
+
+void train_report_restored(struct train_report *report, const tutti_trainer *trainer, uint64_t epoch)
+{
+    tutti_trainer_describe(trainer, &report->about);
+    const tutti_train_about *about = &report->about;
+    const char *from = about->restored_from == NULL ? "start" : about->restored_from;
+    report->epoch = epoch;
+    if (report->terminal) (void)fprintf(report->text, "\r\033[K");
+    (void)fprintf(report->text, "a rank was lost and started again; all go on ");
+    if (strcmp(from, "start") == 0)
+        (void)fprintf(report->text, "from the start (epoch %" PRIu64 ")\n", epoch);
+    else
+        (void)fprintf(report->text, "after step %" PRIu64 ", from %s (epoch %" PRIu64 ")\n", about->step, from, epoch);
+    (void)fflush(report->text);
 }
 
 /* ---- Steps ----------------------------------------------------------------------------------------------------- */
@@ -124,13 +163,14 @@ static void write_metrics(struct train_report *report, const tutti_train_step *s
         report->metrics,
         "{\"step\": %" PRIu64 ", \"loss\": %s, \"val_loss\": %s, \"lr\": %.9g, \"norm\": %.9g, "
         "\"tokens_per_s\": %.1f, \"gflops\": %.2f, \"comm_share\": %.5f, \"bytes\": {\"parameters\": %zu, "
-        "\"gradients\": %zu, \"optimizer\": %zu, \"activations\": %zu, \"communication\": %zu, \"saving\": %zu}, "
-        "\"idle\": %s, \"predicted_idle\": %s, \"stale\": %s, \"ahead\": %s, \"weights_hash\": %s}\n",
+        "\"gradients\": %zu, \"optimizer\": %zu, \"activations\": %zu, \"communication\": %zu, \"saving\": %zu, "
+        "\"copies\": %zu}, \"epoch\": %" PRIu64 ", \"idle\": %s, \"predicted_idle\": %s, \"stale\": %s, "
+        "\"ahead\": %s, \"weights_hash\": %s}\n",
         step->step, json_number(step->loss, loss), json_number(validation, val), step->rate, step->norm,
         step->rows / step->seconds, gflops(report, step->rows, step->seconds), step->comm_seconds / step->seconds,
         about->parameter_bytes, about->gradient_bytes, about->optimizer_bytes, about->activation_bytes,
-        about->communication_bytes, about->saving_bytes, json_number(step->idle, idle),
-        json_number(step->predicted_idle, predicted), json_number(step->stale, stale),
+        about->communication_bytes, about->saving_bytes, about->copy_bytes, report->epoch,
+        json_number(step->idle, idle), json_number(step->predicted_idle, predicted), json_number(step->stale, stale),
         isnan(step->stale) ? "null" : ahead, hash);
     if (fflush(report->metrics) == 0 || report->metrics_lost) return;
     report->metrics_lost = true;
@@ -172,6 +212,8 @@ void train_report_step(struct train_report *report, const tutti_trainer *trainer
                        double validation)
 {
     bool last = step->step == (uint64_t)report->values->options.steps || step->stop;
+    if (step->step <= report->reported) return;
+    report->reported = step->step;
     if (report->all_steps == 0) tutti_trainer_describe(trainer, &report->about); /* all memory is there now */
     report->seconds += step->seconds;
     report->rows += step->rows;

@@ -15,6 +15,7 @@
 #include "train/optimizer.h"
 #include "train/parameter_list.h"
 #include "train/train_options.h"
+#include "train/trainer_copy.h"
 #include "train/trainer_save.h"
 #include <string.h>
 #include <unistd.h>
@@ -128,6 +129,7 @@ static tutti_status open_data(struct tutti_trainer *t, tutti_error *error)
     t->table = strcmp(o->model, "mlp") == 0;
     if (t->told != NULL) t->about = *t->told;
     if (t->told != NULL) return TUTTI_OK;
+    if (t->data != NULL) return TUTTI_OK; /* from before the world was rebuilt */
     if (tti_trainer_is_planned(t) && o->data[0] == '\0' && o->vocabulary > 0 && !t->table) {
         t->about = (tutti_data_about){.struct_size = sizeof t->about, .vocabulary = (size_t)o->vocabulary};
         return TUTTI_OK;
@@ -469,14 +471,26 @@ tutti_status tti_trainer_make(struct tutti_trainer *t, tutti_error *error)
     return status;
 }
 
-/* All ranks work. */
-static tutti_status create_alike(struct tutti_trainer *t, tutti_error *error)
+tutti_status tti_trainer_assemble(struct tutti_trainer *t, tutti_error *error)
 {
+    t->heals = tutti_comm_can_rebuild(t->comm);
+    const bool recovers = t->heals && tutti_epoch(t->comm) > 0;
+    if (recovers) TTI_TRY(tti_trainer_find_teacher(t, error));
     TTI_TRY(tti_trainer_make(t, error));
     TTI_TRY(tti_trainer_share_folder(t, error));
     TTI_TRY(tti_background_make(t, error));
-    if (t->options.resume) TTI_TRY(tti_trainer_resume(t, error));
-    return tti_trainer_round(t, error);
+    if (recovers)
+        TTI_TRY(tti_trainer_recover(t, error));
+    else if (t->options.resume)
+        TTI_TRY(tti_trainer_resume(t, error));
+    TTI_TRY(tti_trainer_round(t, error));
+    TTI_TRY(tti_copies_make(t, error));
+    if (recovers && t->taken.struct_size != 0) tti_copies_start(t); /* another loss may follow */
+    if (t->copies == NULL) {
+        tti_held_free(t->held);
+        t->held = NULL;
+    }
+    return TUTTI_OK;
 }
 
 static tutti_status create_with_servers(struct tutti_trainer *t, tutti_error *error)
@@ -500,7 +514,7 @@ static tutti_status create(tutti_comm *comm, const tutti_train_options *options,
                                    .world_size = tutti_size(comm),
                                    .here = here,
                                    .options = *options};
-    tutti_status status = options->server > 0 ? create_with_servers(made, error) : create_alike(made, error);
+    tutti_status status = options->server > 0 ? create_with_servers(made, error) : tti_trainer_assemble(made, error);
     if (status != TUTTI_OK)
         tutti_trainer_free(made);
     else
@@ -522,9 +536,10 @@ tutti_status tutti_trainer_create(tutti_comm *comm, const tutti_train_options *o
     return status;
 }
 
-void tutti_trainer_free(tutti_trainer *t)
+/* What was made on the comm. */
+static void free_shared(struct tutti_trainer *t)
 {
-    if (t == NULL) return;
+    tti_copies_free(t);
     tti_background_free(t);
     tti_trainer_pipeline_free(t);
     tutti_pass_free(t->pass);
@@ -536,14 +551,55 @@ void tutti_trainer_free(tutti_trainer *t)
     (void)tutti_free(t->comm, t->gradients);
     tti_trainer_mesh_free(&t->mesh);
     tti_trainer_server_free(t);
-    tutti_data_free(t->data);
     if (t->locked) (void)close(t->lock);
+}
+
+static void free_own(struct tutti_trainer *t)
+{
     tti_micros_free(&t->micros);
     for (size_t i = 0; i < sizeof t->scratch / sizeof *t->scratch; i++) tti_free(t->scratch[i]);
     void *const own[] = {t->list,        t->tokens,  t->targets,     t->inputs,         t->target_values,
                          t->pass_bounds, t->weights, t->bounds,      t->timeline.spans, t->losses,
                          t->gathered,    t->counts,  t->state_before};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) tti_free(own[i]);
+}
+
+void tti_trainer_release(struct tutti_trainer *t)
+{
+    if (t->pipeline != NULL && t->pipeline->costs != NULL) {
+        tti_free(t->known_costs);
+        t->known_costs = t->pipeline->costs;
+        t->pipeline->costs = NULL;
+    }
+    free_shared(t);
+    free_own(t);
+    *t = (struct tutti_trainer){.comm = t->comm,
+                                .world_rank = t->world_rank,
+                                .world_size = t->world_size,
+                                .here = t->here,
+                                .options = t->options,
+                                .error = t->error,
+                                .data = t->data,
+                                .about = t->about,
+                                .step = t->step,
+                                .stop = atomic_load_explicit(&t->stop, memory_order_relaxed),
+                                .heals = t->heals,
+                                .held = t->held,
+                                .unmade = true,
+                                .taken = t->taken,
+                                .known_costs = t->known_costs,
+                                .watch = t->watch,
+                                .watch_context = t->watch_context};
+}
+
+void tutti_trainer_free(tutti_trainer *t)
+{
+    if (t == NULL) return;
+    free_shared(t);
+    free_own(t);
+    tutti_data_free(t->data);
+    tti_held_free(t->held);
+    tti_free(t->known_costs);
     tti_free(t);
 }
 

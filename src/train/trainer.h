@@ -95,7 +95,23 @@ struct tutti_trainer {
     struct tti_background *background; /* saves while training goes on; NULL: saves are waited for */
     bool locked;                       /* the folder of checkpoints, by `lock` */
     int lock;
+
+    bool heals;                /* lost ranks are started again */
+    struct tti_copies *copies; /* NULL: nothing is copied */
+    struct tti_held *held;     /* from before a loss, until the trainer is whole again; NULL: nothing */
+    bool unmade;               /* restoring has begun, and has not succeeded */
+    tutti_train_step taken;    /* the last step; struct_size 0: none */
+    char restored_from[PATH_MAX];
+    double *known_costs; /* what the pipeline was balanced by; NULL: not known */
+    int teacher;         /* the rank whose costs all take */
+    tutti_train_watch *watch;
+    void *watch_context;
 };
+
+static inline void tti_trainer_watched(const struct tutti_trainer *trainer, tutti_train_phase phase, uint64_t step)
+{
+    if (trainer->watch != NULL) trainer->watch(trainer->watch_context, phase, step);
+}
 
 /* Samples of the batch that a cell has, and a run of cells. */
 struct tti_span tti_cell_samples(const struct tutti_trainer *trainer, size_t cell);
@@ -232,6 +248,19 @@ enum { TTI_TRAINER_SUMS = 2 };
 tutti_status tti_trainer_resume(struct tutti_trainer *trainer, tutti_error *error);
 /* The newest checkpoint, by this rank alone; `updates`: steps of the optimizer. */
 tutti_status tti_trainer_read_newest(struct tutti_trainer *trainer, uint64_t *updates, tutti_error *error);
+
+/* All that a trainer is made of, on its comm; in a world that was rebuilt, with the state from before. Collective. */
+tutti_status tti_trainer_assemble(struct tutti_trainer *trainer, tutti_error *error);
+/* Frees all that depends on the comm and what was computed; the options, the data and what is held stay. */
+void tti_trainer_release(struct tutti_trainer *trainer);
+/* In a world that was rebuilt (trainer_restore.c): before the trainer is made, who knows what the pipeline was balanced by; after it,
+ * the newest state that is whole. Collective. */
+tutti_status tti_trainer_find_teacher(struct tutti_trainer *trainer, tutti_error *error);
+tutti_status tti_trainer_recover(struct tutti_trainer *trainer, tutti_error *error);
+/* OK, or ERR_ARGUMENT: restoring has failed, and nothing can be done with the trainer. */
+tutti_status tti_trainer_usable(struct tutti_trainer *trainer);
+/* New values to whoever has none. */
+tutti_status tti_trainer_spread(struct tutti_trainer *trainer);
 
 /* A trainer of any rank without a comm. */
 static inline bool tti_trainer_is_planned(const struct tutti_trainer *trainer)

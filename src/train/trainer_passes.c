@@ -30,9 +30,14 @@ static tutti_status model_failed(struct tutti_trainer *t, tutti_status status)
 tutti_status tti_trainer_comm_failed(struct tutti_trainer *t, tutti_status status)
 {
     if (status == TUTTI_OK) return TUTTI_OK;
-    const tutti_error *tied = t->tie.comm == NULL ? NULL : tutti_comm_error(t->tie.comm);
-    if (tied != NULL) t->error = *tied;
+    const struct tti_zero *zero = t->ddp == NULL ? NULL : &t->ddp->zero;
+    tutti_comm *const others[] = {t->tie.comm, zero == NULL ? NULL : zero->group, zero == NULL ? NULL : zero->across};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        const tutti_error *why = others[i] == NULL ? NULL : tutti_comm_error(others[i]);
+        if (why != NULL) t->error = *why;
+    }
     tti_trainer_mesh_error(t->comm, &t->mesh, &t->error);
+    if (t->error.status == TUTTI_OK) (void)tti_error_set(&t->error, status, 0, "a comm of the trainer has failed");
     return status;
 }
 

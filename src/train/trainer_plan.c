@@ -9,7 +9,9 @@
 #include "base/status.h"
 #include "train/ledger.h"
 #include "train/trainer.h"
+#include "train/trainer_copy.h"
 #include "train/trainer_save.h"
+#include <math.h>
 #include <string.h>
 
 /* ---- Memory by purpose ----------------------------------------------------------------------------------------- */
@@ -27,6 +29,8 @@ static size_t communication_bytes(const struct tutti_trainer *t)
 
 void tutti_trainer_describe(const tutti_trainer *t, tutti_train_about *about)
 {
+    *about = (tutti_train_about){.struct_size = sizeof *about, .step = t->step, .entropy = NAN};
+    if (t->unmade) return;
     const struct tti_ledger ledger = tti_trainer_ledger(t);
     *about = (tutti_train_about){.struct_size = sizeof *about,
                                  .step = t->step,
@@ -43,7 +47,9 @@ void tutti_trainer_describe(const tutti_trainer *t, tutti_train_about *about)
                                  .optimizer_bytes = t->optimizer_bytes + ledger.masters,
                                  .activation_bytes = activation_bytes(t),
                                  .communication_bytes = communication_bytes(t),
-                                 .saving_bytes = tti_background_bytes(t)};
+                                 .saving_bytes = tti_background_bytes(t),
+                                 .copy_bytes = tti_copies_bytes(t),
+                                 .restored_from = t->restored_from[0] == '\0' ? NULL : t->restored_from};
 }
 
 /* ---- Plans ----------------------------------------------------------------------------------------------------- */

@@ -23,9 +23,10 @@ static tutti_status compare_options(const struct tutti_trainer *t, const tutti_c
                                     tutti_error *error)
 {
     static const char model[] = " model layers heads width context loss batch_norm optimizer ";
-    static const char local[] = " save save_every save_async keep resume steps val_every val_samples check_every "
-                                "threads accumulate zero mesh pipeline "
-                                "micro stages width_grains sequence recompute server ";
+    static const char local[] =
+        " save save_every save_async keep copy_every resume steps val_every val_samples check_every "
+        "threads accumulate zero mesh pipeline "
+        "micro stages width_grains sequence recompute server ";
     for (size_t i = 0; i < tti_train_row_count; i++) {
         const struct tti_train_row *row = &tti_train_rows[i];
         char here[TTI_TRAIN_TEXT], word[64];

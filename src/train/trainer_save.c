@@ -138,7 +138,9 @@ tutti_status tti_save_begin(struct tutti_trainer *t, struct tti_save *save)
     *save = (struct tti_save){.saving = {.lock = -1}};
     tutti_status status = prepare(t, tti_trainer_hash(t), save);
     if (status == TUTTI_OK && t->world_rank == 0) status = tti_saving_open(&save->saving, &t->error);
-    return agree(t, status);
+    status = agree(t, status);
+    if (status == TUTTI_OK) tti_trainer_watched(t, TUTTI_TRAIN_AT_SAVE, t->step);
+    return status;
 }
 
 /* Of each part one rank has the hash, and the others 0. */
@@ -195,6 +197,7 @@ static tutti_status save_from_servers(struct tutti_trainer *t)
 
 tutti_status tutti_trainer_save(tutti_trainer *t)
 {
+    TTI_TRY(tti_trainer_usable(t));
     tti_trainer_begin(t);
     if (t->options.save[0] == '\0') {
         tutti_status none = tti_error_set(&t->error, TUTTI_ERR_ARGUMENT, 0, "no folder for checkpoints was given");
@@ -207,6 +210,7 @@ tutti_status tutti_trainer_save(tutti_trainer *t)
 
 tutti_status tutti_trainer_save_wait(tutti_trainer *t)
 {
+    TTI_TRY(tti_trainer_usable(t));
     tti_trainer_begin(t);
     return tti_trainer_end(t, "save_wait", tti_background_failed(t, true) ? t->error.status : TUTTI_OK);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Where a model is cut into stages. Between two places where it may be cut lies a unit; a stage is one unit or several. Rank 0
- * measures a unit of each kind, forward and backward, on one micro-batch, and all ranks cut by its figures.
+ * measures a unit of each kind, forward and backward, on one micro-batch, and all ranks cut by its figures; after a loss by those
+ * from before, so that each rank's part stays the same.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
@@ -177,8 +178,8 @@ static void measure_all(const struct tutti_trainer *t, double *costs)
 {
     const tutti_model *model = t->model;
     for (int i = 0, unit = 0, like; i < model->layer_count; i = tti_unit_at(model, i).hi, unit++) {
-        if (t->unit_costs != NULL)
-            costs[unit] = t->unit_costs[unit];
+        if (t->unit_costs != NULL || t->known_costs != NULL)
+            costs[unit] = t->unit_costs != NULL ? t->unit_costs[unit] : t->known_costs[unit];
         else if (tti_unit_is_new(model, i, &like))
             costs[unit] = measure(t, tti_unit_at(model, i));
         else
@@ -238,11 +239,11 @@ static tutti_status cut_by_cost(struct tutti_trainer *t, int stages, struct tti_
                               : TUTTI_OK;
     status = tti_agree(tti_trainer_comm(t), status, error);
     if (status == TUTTI_OK) {
-        if (t->world_rank == 0 || tti_trainer_is_planned(t)) measure_all(t, costs);
+        if (t->world_rank == t->teacher || tti_trainer_is_planned(t)) measure_all(t, costs);
     }
     if (status == TUTTI_OK && !tti_trainer_is_planned(t)) {
         status = tutti_broadcast(tti_inside(tti_trainer_comm(t), "trainer", "what layers cost"), costs, costs,
-                                 (size_t)units, TUTTI_F64, 0);
+                                 (size_t)units, TUTTI_F64, t->teacher);
         if (status != TUTTI_OK) *error = *tutti_comm_error(t->comm);
     }
     if (status == TUTTI_OK) {

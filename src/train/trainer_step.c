@@ -4,6 +4,7 @@
  */
 #define TUTTI_NO_CALL_SITES
 #include "train/trainer.h"
+#include "train/trainer_copy.h"
 #include "train/trainer_save.h"
 
 #include "base/alloc.h"
@@ -166,7 +167,9 @@ static tutti_status find_gradient(struct tutti_trainer *t, tutti_train_step *ste
     tti_timeline_begin(t);
     tutti_status status = tti_trainer_backward(t);
     if (status != TUTTI_OK && t->failed == TUTTI_OK) return status;
+    tti_trainer_watched(t, TUTTI_TRAIN_AT_GRADIENTS, t->step + 1);
     TTI_TRY(sum_gradients(t));
+    TTI_TRY(tti_copies_wait(t));
     TTI_TRY(gather_losses(t, &sum, &step->rows, &step->stop));
     tti_timeline_end(t);
     TTI_TRY(find_norm(t, &norm));
@@ -177,8 +180,7 @@ static tutti_status find_gradient(struct tutti_trainer *t, tutti_train_step *ste
     return TUTTI_OK;
 }
 
-/* New values to whoever has none. */
-static tutti_status spread(struct tutti_trainer *t)
+tutti_status tti_trainer_spread(struct tutti_trainer *t)
 {
     TTI_TRY(tti_trainer_comm_failed(t, tutti_ddp_spread(t->ddp)));
     return tti_trainer_comm_failed(t, tti_tie_spread(&t->tie, t->ddp));
@@ -214,6 +216,14 @@ static tutti_status find_update(struct tutti_trainer *t, tutti_train_step *step,
     return isfinite(step->loss) && isfinite(step->norm) ? TUTTI_OK : diverged(t, step);
 }
 
+/* What this rank owns is that of the next step from here on, whether or not others get it. */
+static void note_step(struct tutti_trainer *t, const tutti_train_step *step, int64_t began)
+{
+    t->step++;
+    t->taken = *step;
+    t->taken.seconds = (double)(tti_now_ns() - began) * 1e-9;
+}
+
 static tutti_status take_step(struct tutti_trainer *t, tutti_train_step *step)
 {
     int64_t began = tti_now_ns();
@@ -222,14 +232,17 @@ static tutti_status take_step(struct tutti_trainer *t, tutti_train_step *step)
         .struct_size = sizeof *step, .step = t->step + 1, .idle = NAN, .predicted_idle = NAN, .stale = NAN};
     step->rate = tutti_schedule_rate(&t->schedule, t->step);
     if (t->server != NULL) return step_with_servers(t, step, began);
+    tti_trainer_watched(t, TUTTI_TRAIN_AT_STEP, step->step);
     tti_trainer_keep_state(t);
     tutti_status status = find_update(t, step, &scale);
     if (status != TUTTI_OK) tti_trainer_restore_state(t);
     TTI_TRY(status);
     if (t->pipeline != NULL) tti_trainer_pipeline_idle(t, &step->idle, &step->predicted_idle);
     tutti_optimizer_step_on(t->optimizer, t->pass, step->rate, scale);
-    TTI_TRY(spread(t));
-    t->step++;
+    note_step(t, step, began);
+    tti_trainer_watched(t, TUTTI_TRAIN_AT_UPDATE, step->step);
+    TTI_TRY(tti_trainer_spread(t));
+    tti_copies_start(t);
     TTI_TRY(check_weights(t, step));
     step->seconds = (double)(tti_now_ns() - began) * 1e-9;
     step->comm_seconds = comm_seconds(t) - waited;
@@ -240,6 +253,7 @@ static tutti_status take_step(struct tutti_trainer *t, tutti_train_step *step)
 tutti_status tutti_trainer_step(tutti_trainer *t, tutti_train_step *step)
 {
     tutti_train_step unused;
+    TTI_TRY(tti_trainer_usable(t));
     tti_trainer_begin(t);
     if (tutti_trainer_serves(t)) return tti_trainer_refuse_server(t, "step");
     return tti_trainer_end(t, "step", take_step(t, step == NULL ? &unused : step));
@@ -266,6 +280,7 @@ static tutti_status validate(struct tutti_trainer *t, double *loss)
 tutti_status tutti_trainer_validate(tutti_trainer *t, double *loss)
 {
     double unused;
+    TTI_TRY(tti_trainer_usable(t));
     tti_trainer_begin(t);
     if (tutti_trainer_serves(t)) return tti_trainer_refuse_server(t, "validate");
     return tti_trainer_end(t, "validate", validate(t, loss == NULL ? &unused : loss));

@@ -125,6 +125,7 @@ static tutti_status draw_table(struct tutti_trainer *t, const char *title, FILE 
 
 tutti_status tutti_trainer_timeline(tutti_trainer *t, const char *title, FILE *stream)
 {
+    TTI_TRY(tti_trainer_usable(t));
     tti_trainer_begin(t);
     if (t->server != NULL) {
         tutti_status none = tti_error_set(&t->error, TUTTI_ERR_UNSUPPORTED, 0,

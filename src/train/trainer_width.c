@@ -106,6 +106,7 @@ uint64_t tti_trainer_hash(const struct tutti_trainer *t)
 {
     uint64_t hash = 0;
     tutti_comm *model = t->mesh.model;
+    if (t->unmade) return 0;
     tutti_status status = hash_here(t, ALL_ONCE, &hash);
     if (status == TUTTI_OK && model != NULL && tutti_size(model) > 1)
         status = tutti_all_reduce(tti_inside(tutti_at(model, t->here.file, t->here.line), "trainer", "hash"), &hash,

@@ -396,6 +396,15 @@ void tti_board_form(const char *name, const char *job, uint32_t epoch)
     tti_board_close(&board);
 }
 
+bool tutti_board_was_formed(const char *name, const char *job)
+{
+    struct tti_board board;
+    open_page(&board, name, job);
+    const bool formed = tti_board_epochs(&board) > 0;
+    tti_board_close(&board);
+    return formed;
+}
+
 bool tti_board_end(const char *name, const char *job, const struct tti_board *seen, int process)
 {
     struct tti_board board;

@@ -1,0 +1,467 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tutti train: the work of one rank, and going on when another is lost.
+ */
+#include "cli/cli_train.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static const struct train_values *asked; /* of the process: ranks are its threads */
+
+/* ---- Signals --------------------------------------------------------------------------------------------------- */
+
+static volatile sig_atomic_t interrupted;
+static volatile sig_atomic_t launched; /* by tutti run */
+
+/* A second Ctrl-C or SIGTERM ends the process at once, wherever it is. Below tutti run only the same signal again does:
+ * it sends SIGTERM some time after SIGINT, and kills when it is told a second time itself. */
+static void on_signal(int number)
+{
+    interrupted = number;
+    if (launched || (number != SIGINT && number != SIGTERM)) return;
+    (void)signal(SIGINT, SIG_DFL);
+    (void)signal(SIGTERM, SIG_DFL);
+}
+
+/* Before the first step there is nothing to save, and a signal ends the process at once: also where the shell had
+ * SIGINT ignored. A reader of the output who goes away does not; the first step will notice. */
+static void prepare_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal};
+    launched = getenv("TUTTI_BOARD") != NULL;
+    (void)signal(SIGINT, SIG_DFL);
+    (void)sigaction(SIGPIPE, &action, NULL);
+    (void)signal(SIGXFSZ, SIG_IGN); /* a file that grows too large is an error of write, like a full disk */
+}
+
+/* From the first step on the run ends at the end of a step, and nothing of it is lost. A terminal that goes away ends it
+ * as Ctrl-C does; of that the process may be told more than once. */
+static void catch_signals(void)
+{
+    static atomic_flag caught = ATOMIC_FLAG_INIT; /* ranks are threads */
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND}, before;
+    if (atomic_flag_test_and_set(&caught)) return;
+    (void)sigaction(SIGINT, &action, NULL);
+    (void)sigaction(SIGTERM, &action, NULL);
+    action.sa_flags = 0;
+    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN) /* not below nohup */
+        (void)sigaction(SIGHUP, &action, NULL);
+}
+
+/* All is written: a signal ends the process again. */
+static void release_signals(void)
+{
+    struct sigaction before;
+    (void)signal(SIGINT, SIG_DFL);
+    (void)signal(SIGTERM, SIG_DFL);
+    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN) (void)signal(SIGHUP, SIG_DFL);
+}
+
+double train_now(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* What a rank knows to be done after a step: validated, saved. Ranks that were started again learn it from others. */
+struct done {
+    uint64_t step;
+    double validation; /* NaN: none was made */
+    bool saved;        /* the step is in a checkpoint */
+};
+
+struct loop {
+    tutti_comm *world, *before; /* before: the world that the trainer was made in, where it is to be freed */
+    const tutti_comm *first;    /* the one that this process has joined */
+    tutti_trainer *trainer;
+    struct train_report *report; /* NULL but on rank 0 */
+    bool reports;                /* it is open */
+    struct train_machine machine;
+    struct train_victim victim;
+    bool began, stopped;
+    struct done done;
+    uint64_t steps; /* taken since the trainer was made */
+    uint64_t hash;  /* of the weights at the end; 0: not known */
+};
+
+enum { LOST = -2 }; /* in place of an exit status: a rank was lost, and is started again */
+
+/* A comm fails like this when it has lost a rank, or another one gives it up for that. */
+static bool is_lost(const struct loop *loop, tutti_status status)
+{
+    return (status == TUTTI_ERR_PEER_LOST || status == TUTTI_ERR_CANCELLED || status == TUTTI_ERR_BROKEN ||
+            status == TUTTI_ERR_EPOCH || status == TUTTI_ERR_TIMEOUT) &&
+           asked->options.server == 0 && tutti_comm_can_rebuild(loop->world);
+}
+
+/* One rank speaks: the lowest one, or the one that alone knows. */
+static int failed(const struct loop *loop, const tutti_error *error)
+{
+    tutti_error named = *error;
+    if (is_lost(loop, error->status)) return LOST;
+    if (error->rank != 0 && strncmp(error->text, "rank ", 5) != 0)
+        (void)snprintf(named.text, sizeof named.text, "rank %d: %.440s", error->rank, error->text);
+    return tutti_rank(loop->world) == 0 ? cli_blame("train", &named) : CLI_FAILED;
+}
+
+/* With parameter servers ranks fail by themselves, and each says why; what all learn of without staleness, the lowest one does. */
+static int failed_alone(const struct loop *loop, const tutti_error *error)
+{
+    const bool shared = error->status == TUTTI_ERR_DIVERGED && asked->options.staleness == 0;
+    if (shared || tutti_rank(loop->world) == 0) return failed(loop, error);
+    tutti_error named = *error;
+    (void)snprintf(named.text, sizeof named.text, "rank %d: %.440s", tutti_rank(loop->world), error->text);
+    return cli_blame("train", &named);
+}
+
+static int step_failed(const struct loop *loop)
+{
+    const tutti_error *error = tutti_trainer_error(loop->trainer);
+    return asked->options.server > 0 ? failed_alone(loop, error) : failed(loop, error);
+}
+
+/* The same for what this file does on the world itself. */
+static int world_failed(const struct loop *loop)
+{
+    return failed(loop, tutti_comm_error(loop->world));
+}
+
+/* ---- Steps ----------------------------------------------------------------------------------------------------- */
+
+/* All ranks know; one says it. */
+static void say_unsaved(const struct loop *loop, const char *then)
+{
+    if (tutti_rank(loop->world) != 0) return;
+    (void)cli_fail("train", "%s%s", tutti_trainer_error(loop->trainer)->text, then);
+}
+
+/* All ranks save. A checkpoint that cannot be written is no reason to stop. */
+static int save(struct loop *loop, const char *then)
+{
+    tutti_trainer *trainer = loop->trainer;
+    double began = train_now();
+    tutti_status status = tutti_trainer_save(trainer);
+    if (loop->report != NULL && status == TUTTI_OK) loop->report->saving_seconds = train_now() - began;
+    loop->done.saved = status == TUTTI_OK;
+    if (status == TUTTI_OK) return CLI_GO_ON;
+    if (is_lost(loop, status)) return LOST;
+    if (tutti_rank(loop->world) == 0 || asked->options.server > 0)
+        (void)cli_fail("train", "no checkpoint was saved: %s%s", tutti_trainer_error(trainer)->text, then);
+    return CLI_GO_ON;
+}
+
+/* All that follows from a step. CLI_GO_ON, or an exit status. */
+static int follow(struct loop *loop, const tutti_train_step *step)
+{
+    const tutti_train_options *options = &asked->options;
+    double validation = NAN;
+    bool last = step->step == (uint64_t)options->steps || step->stop;
+    bool due = options->val_every > 0 && (last || step->step % (uint64_t)options->val_every == 0);
+    if (due && tutti_trainer_validate(loop->trainer, &validation) != TUTTI_OK) return step_failed(loop);
+    bool save_now = options->save_every > 0 && step->step % (uint64_t)options->save_every == 0;
+    int status = CLI_GO_ON;
+    loop->done.saved = false;
+    if (options->save[0] != '\0' && (last || save_now)) status = save(loop, last ? "" : "; training goes on");
+    if (status != CLI_GO_ON) return status;
+    if (loop->report != NULL) train_report_step(loop->report, loop->trainer, step, validation);
+    loop->done.step = step->step;
+    loop->done.validation = validation;
+    loop->stopped = step->stop;
+    return CLI_GO_ON;
+}
+
+static int take_step(struct loop *loop)
+{
+    tutti_train_step step;
+    if (interrupted) tutti_trainer_stop(loop->trainer);
+    if (tutti_trainer_step(loop->trainer, &step) != TUTTI_OK) return failed(loop, tutti_trainer_error(loop->trainer));
+    loop->steps++;
+    if (step.save_failed) say_unsaved(loop, "; training goes on");
+    return follow(loop, &step);
+}
+
+static int train_all(struct loop *loop)
+{
+    tutti_train_about about;
+    tutti_trainer_describe(loop->trainer, &about);
+    for (uint64_t step = about.step; step < (uint64_t)asked->options.steps && !loop->stopped; step++) {
+        int status = take_step(loop);
+        if (status != CLI_GO_ON) return status;
+    }
+    tutti_status status = tutti_trainer_save_wait(loop->trainer);
+    if (status == TUTTI_OK) return CLI_GO_ON;
+    loop->done.saved = false;
+    if (is_lost(loop, status)) return LOST;
+    say_unsaved(loop, "");
+    return CLI_GO_ON;
+}
+
+/* ---- The end --------------------------------------------------------------------------------------------------- */
+
+/* Rank 0 draws what all ranks of its pipeline know. */
+static int draw_timeline(const struct loop *loop)
+{
+    const char *path = asked->timeline;
+    tutti_train_about about;
+    tutti_trainer_describe(loop->trainer, &about);
+    char title[300];
+    const bool piped = strstr(asked->options.mesh, "pipe=") != NULL;
+    (void)snprintf(title, sizeof title, "%s, step %llu%s%s%s%s: seconds as measured", asked->options.model,
+                   (unsigned long long)about.step, asked->options.mesh[0] == '\0' ? "" : ", ", asked->options.mesh,
+                   piped ? ", " : "", piped ? asked->options.pipeline : "");
+    FILE *file = loop->report != NULL ? fopen(path, "we") : NULL;
+    tutti_status status = tutti_trainer_timeline(loop->trainer, title, file);
+    if (status != TUTTI_OK) return failed(loop, tutti_trainer_error(loop->trainer));
+    if (loop->report == NULL) return CLI_OK;
+    if (file == NULL || fclose(file) != 0) return cli_blame_path("train", "cannot write", path);
+    return CLI_OK;
+}
+
+/* With --fast: what the same steps cost with grains, for comparison. */
+static void time_grains(tutti_comm *world, const struct train_report *report)
+{
+    enum { STEPS = 4 };
+    tutti_train_options options = asked->options;
+    tutti_trainer *trainer = NULL;
+    tutti_error error;
+    double best = INFINITY;
+    if (report != NULL) release_signals();
+    options.fast = options.resume = 0;
+    options.save = "";
+    if (tutti_trainer_create(world, &options, &trainer, &error) != TUTTI_OK) {
+        if (report != NULL) (void)fprintf(report->text, "the same with grains could not be timed: %s\n", error.text);
+        return;
+    }
+    for (int i = 0; i < STEPS; i++) {
+        tutti_train_step step;
+        if (tutti_trainer_step(trainer, &step) != TUTTI_OK) break;
+        if (step.seconds < best) best = step.seconds;
+    }
+    if (report != NULL && report->all_steps > 0)
+        (void)fprintf(report->text, "a step takes %.1f ms with --fast; with layout-independent bits %.1f ms\n",
+                      1000 * report->all_seconds / report->all_steps, 1000 * best);
+    tutti_trainer_free(trainer);
+}
+
+/* The threads of this rank that have a core of its host to themselves, if each thread of the ranks before it has one. */
+static int threads_with_cores(tutti_comm *world)
+{
+    tutti_comm *host;
+    if (tutti_comm_by_host(world, &host) != TUTTI_OK) return 0;
+    int64_t threads = asked->options.threads, left = sysconf(_SC_NPROCESSORS_ONLN) - tutti_rank(host) * threads;
+    if (tutti_comm_free(host) != TUTTI_OK || left <= 0) return 0;
+    if (tutti_rank(world) >= tutti_size(world) - asked->options.server) return 0; /* servers multiply nothing */
+    return (int)(left < threads ? left : threads);
+}
+
+/* All cores multiply matrices at once, as in training: what they do together is what the machine can, unless the kernels
+ * that do it are old. */
+static struct train_machine measure_machine(tutti_comm *world)
+{
+    struct train_machine mine = {0}, all = {0};
+    int threads = threads_with_cores(world);
+    if (tutti_barrier(world) != TUTTI_OK) return all;
+    if (tutti_blas_load(NULL) == TUTTI_OK) {
+        tutti_blas_about about;
+        tutti_blas_describe(&about);
+        mine.old = about.old;
+        if (threads > 0) mine.gflops = tutti_blas_rate(threads, 0.2);
+    }
+    bool told = tutti_all_reduce(world, &mine, &all, 2, TUTTI_F64, TUTTI_SUM) == TUTTI_OK;
+    return told ? all : (struct train_machine){0};
+}
+
+/* Whether the drill was passed, after everything else. */
+static int judge_drill(const struct loop *loop)
+{
+    uint64_t undisturbed = 0;
+    tutti_error error;
+    const bool says = loop->report != NULL;
+    if (asked->kill_count == 0 || loop->stopped) return CLI_GO_ON;
+    if (train_undisturbed(asked, loop->world, &undisturbed, &error) != TUTTI_OK) return failed(loop, &error);
+    const bool lost = tutti_epoch(loop->world) > 0, same = undisturbed == loop->hash;
+    if (says && !lost)
+        (void)cli_fail("train", "drill failed: no rank was lost");
+    else if (says && !same)
+        (void)cli_fail(
+            "train", "drill failed: the weights hash %016" PRIx64 " differs from %016" PRIx64 " of an undisturbed run",
+            loop->hash, undisturbed);
+    else if (says)
+        (void)fprintf(loop->report->text,
+                      "drill passed: --drill %s, and the weights hash %016" PRIx64
+                      " equals that of an undisturbed run\n",
+                      asked->drill, loop->hash);
+    return lost && same ? CLI_GO_ON : CLI_FAILED;
+}
+
+/* A parameter server's rank: until all workers have ended. An exit status. */
+static int serve(struct loop *loop)
+{
+    catch_signals(); /* workers end the run */
+    tutti_status status = tutti_trainer_serve(loop->trainer);
+    int end = status == TUTTI_OK ? CLI_OK : failed_alone(loop, tutti_trainer_error(loop->trainer));
+    return end == CLI_OK && interrupted ? 128 + (int)interrupted : end;
+}
+
+/* All ranks end, or none: one that has left cannot help to restore another. */
+static int end_all(struct loop *loop)
+{
+    uint64_t all = 0;
+    loop->hash = tutti_trainer_hash(loop->trainer); /* all ranks together */
+    if (asked->options.server > 0 || !tutti_comm_can_rebuild(loop->world)) return CLI_GO_ON;
+    int status = loop->hash == 0 ? LOST : judge_drill(loop);
+    tutti_status agreed = tutti_comm_agree(loop->world, status != LOST, &all);
+    return agreed != TUTTI_OK || all == 0 ? LOST : status;
+}
+
+/* ---- The beginning, and after a loss --------------------------------------------------------------------------- */
+
+static int make(struct loop *loop)
+{
+    tutti_error error;
+    tutti_status status;
+    if (loop->trainer != NULL) {
+        status = tutti_trainer_restore(loop->trainer, loop->world);
+        error = *tutti_trainer_error(loop->trainer);
+    } else {
+        status = tutti_trainer_create(loop->world, &asked->options, &loop->trainer, &error);
+    }
+    if (loop->before != NULL) (void)tutti_comm_free(loop->before);
+    loop->before = NULL;
+    loop->steps = 0;
+    if (status != TUTTI_OK) return failed(loop, &error);
+    if (asked->kill_count > 0 && tutti_epoch(loop->first) == 0)
+        tutti_trainer_watch(loop->trainer, train_watch_drill, &loop->victim);
+    return CLI_GO_ON;
+}
+
+/* All ranks begin, or none: where rank 0 cannot write what it is to report, the others would train without it. */
+static int begin(struct loop *loop)
+{
+    tutti_comm *world = loop->world;
+    int32_t status = CLI_GO_ON;
+    if (loop->report != NULL && !loop->reports) {
+        status = train_report_open(loop->report, asked, loop->trainer, tutti_size(world), loop->machine,
+                                   tutti_epoch(world));
+        loop->reports = status == CLI_GO_ON;
+    }
+    if (loop->reports && tutti_epoch(world) > 0) train_report_restored(loop->report, loop->trainer, tutti_epoch(world));
+    bool told = tutti_broadcast(world, &status, &status, 1, TUTTI_I32, 0) == TUTTI_OK;
+    return told ? status : world_failed(loop);
+}
+
+/* What the ranks that know most have done. */
+static tutti_status share_done(struct loop *loop)
+{
+    const int size = tutti_size(loop->world);
+    struct done all[size];
+    const tutti_status status = tutti_all_gather(loop->world, &loop->done, all, sizeof *all, TUTTI_U8);
+    if (status != TUTTI_OK) return status;
+    for (int r = 0; r < size; r++)
+        if (all[r].step > loop->done.step) loop->done = all[r];
+    return TUTTI_OK;
+}
+
+/* After a loss: what should have followed from the step that the training goes on from. */
+static int catch_up(struct loop *loop)
+{
+    const tutti_train_step *last = tutti_trainer_last(loop->trainer);
+    if (tutti_epoch(loop->world) == 0) return CLI_GO_ON;
+    if (share_done(loop) != TUTTI_OK) return world_failed(loop);
+    if (last == NULL) return CLI_GO_ON;
+    const tutti_train_step step = *last;
+    if (loop->done.step < step.step) return follow(loop, &step);
+    if (loop->report != NULL && loop->done.step == step.step)
+        train_report_step(loop->report, loop->trainer, &step, loop->done.validation);
+    loop->stopped = step.stop;
+    return CLI_GO_ON;
+}
+
+static int attempt(struct loop *loop)
+{
+    if (tutti_epoch(loop->world) == 0) loop->machine = measure_machine(loop->world);
+    int status = make(loop);
+    if (status == CLI_GO_ON) status = begin(loop);
+    if (status == CLI_GO_ON) status = catch_up(loop);
+    if (status != CLI_GO_ON) return status;
+    if (tutti_trainer_serves(loop->trainer)) return serve(loop);
+    loop->began = true;
+    catch_signals();
+    status = train_all(loop);
+    return status == CLI_GO_ON ? end_all(loop) : status;
+}
+
+static int rebuild(struct loop *loop)
+{
+    tutti_comm *next = NULL;
+    if (tutti_comm_rebuild(loop->world, &next) != TUTTI_OK) {
+        (void)tutti_explain(loop->world, stderr);
+        return CLI_FAILED;
+    }
+    if (loop->world != loop->first) loop->before = loop->world;
+    loop->world = next;
+    return CLI_GO_ON;
+}
+
+static int train(struct loop *loop)
+{
+    int status = attempt(loop);
+    while (status == LOST) {
+        status = rebuild(loop);
+        if (status == CLI_GO_ON) status = attempt(loop);
+    }
+    return status;
+}
+
+/* What is told at the end, and an exit status. */
+static int close_report(struct loop *loop, int status)
+{
+    int end = CLI_OK;
+    if (!loop->began) return CLI_OK;
+    const bool alone = asked->options.server > 0; /* the other workers go on */
+    if (status != CLI_GO_ON && loop->hash == 0 && !alone) loop->hash = tutti_trainer_hash(loop->trainer);
+    if (loop->reports) end = train_report_close(loop->report, loop->trainer, loop->hash);
+    if (status == CLI_GO_ON && loop->steps > 0 && asked->timeline[0] != '\0') {
+        int drawn = draw_timeline(loop);
+        if (drawn != CLI_OK) end = drawn;
+    }
+    return end;
+}
+
+static int work(tutti_comm *world, int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    struct train_report report;
+    struct loop loop = {.world = world,
+                        .first = world,
+                        .victim = {asked, tutti_rank(world)},
+                        .done = {.validation = NAN, .saved = true}};
+    if (tutti_rank(world) == 0) loop.report = &report;
+    int status = train_check_world(asked, world);
+    if (status == CLI_GO_ON) status = train(&loop);
+    int end = close_report(&loop, status);
+    tutti_trainer_free(loop.trainer);
+    if (status == CLI_GO_ON && asked->options.fast && asked->options.server == 0 && !loop.stopped)
+        time_grains(loop.world, loop.report);
+    if (loop.before != NULL) (void)tutti_comm_free(loop.before);
+    if (loop.world != world) (void)tutti_comm_free(loop.world);
+    if (status != CLI_GO_ON) return status;
+    if (loop.stopped && interrupted) return 128 + (int)interrupted;
+    bool unsaved = asked->options.save[0] != '\0' && !loop.done.saved && tutti_rank(world) == 0;
+    return unsaved ? CLI_FAILED : end;
+}
+
+int train_run(const struct train_values *values, int argc, char **argv)
+{
+    asked = values;
+    prepare_signals();
+    return tutti_main(work, argc, argv);
+}

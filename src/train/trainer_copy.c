@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define TUTTI_NO_CALL_SITES
+#include "train/trainer_copy.h"
+
+#include "base/alloc.h"
+#include "base/status.h"
+#include "base/task.h"
+#include "train/trainer.h"
+#include <unistd.h>
+
+enum { TAG = 0, SENT, RECEIVED, OPS };
+
+struct tti_copies {
+    struct tutti_trainer *trainer;
+    tutti_comm *comm; /* of the tasks */
+    int keeper;       /* the rank that gets this one's images; -1: none does */
+    int owner;        /* the rank whose images this one gets; -1: nobody's */
+    int next;         /* which of two images is written next */
+    struct tti_task task;
+    bool running; /* it was started and not joined; until then it alone touches the images, and: */
+    tutti_status status;
+    tutti_error error;
+};
+
+/* ---- Who keeps whose ------------------------------------------------------------------------------------------- */
+
+/* Where a rank is, and how large its image. */
+struct place {
+    int64_t host, process;
+    uint64_t bytes;
+};
+
+static bool is_apart(const struct place *a, const struct place *b, bool hosts)
+{
+    return a->host != b->host || (!hosts && a->process != b->process);
+}
+
+static bool has_hosts(const struct place *places, int size)
+{
+    for (int r = 1; r < size; r++)
+        if (places[r].host != places[0].host) return true;
+    return false;
+}
+
+static int count_apart(const struct place *places, int size, int shift, bool hosts)
+{
+    int count = 0;
+    for (int r = 0; r < size; r++) count += is_apart(&places[r], &places[(r + shift) % size], hosts);
+    return count;
+}
+
+/* Rank r's keeper is r + shift: so each keeps one at most. The least shift with which most are on other hosts, and of these most in
+ * other processes. */
+static int find_shift(const struct place *places, int size)
+{
+    int best = 0, best_hosts = 0, best_processes = 0;
+    for (int shift = 1; shift < size; shift++) {
+        const int hosts = count_apart(places, size, shift, true);
+        const int processes = count_apart(places, size, shift, false);
+        if (hosts < best_hosts || (hosts == best_hosts && processes <= best_processes)) continue;
+        best = shift;
+        best_hosts = hosts;
+        best_processes = processes;
+    }
+    return best;
+}
+
+/* Of all ranks. */
+struct places {
+    const struct place *list; /* [size] */
+    int shift;
+    bool hosts; /* there are several */
+};
+
+/* -1: its image is had elsewhere too, or there is no other process. */
+static int keeper_of(const struct tutti_trainer *t, const struct places *places, int rank)
+{
+    const struct place *list = places->list;
+    const int keeper = (rank + places->shift) % t->world_size, class = tti_image_class(t, rank);
+    for (int r = 0; r < t->world_size; r++)
+        if (tti_image_class(t, r) == class && is_apart(&list[r], &list[rank], places->hosts)) return -1;
+    return is_apart(&list[keeper], &list[rank], false) ? keeper : -1;
+}
+
+/* ---- Making ---------------------------------------------------------------------------------------------------- */
+
+/* What is there stays, where it is of the same rank and size. */
+static bool fit_image(struct tti_image *image, int rank, size_t bytes)
+{
+    if (image->data != NULL && image->rank == rank && image->bytes == bytes) return true;
+    tti_image_free(image);
+    return rank < 0 || tti_image_make(image, rank, bytes);
+}
+
+static bool make_images(struct tutti_trainer *t, const struct tti_copies *copies, const struct place *places)
+{
+    if (t->held == NULL) t->held = tti_calloc(1, sizeof *t->held);
+    if (t->held == NULL) return false;
+    for (int i = 0; i < TTI_IMAGES; i++) {
+        const int rank = i < TTI_KEPT ? t->world_rank : copies->owner;
+        if (!fit_image(&t->held->images[i], rank, rank < 0 ? 0 : (size_t)places[rank].bytes)) return false;
+    }
+    return true;
+}
+
+static tutti_status plan(struct tutti_trainer *t, const struct place *list, tutti_error *error)
+{
+    const struct places places = {list, find_shift(list, t->world_size), has_hosts(list, t->world_size)};
+    struct tti_copies *copies = t->copies = tti_calloc(1, sizeof *copies);
+    if (copies == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for copies of the state");
+    *copies = (struct tti_copies){.trainer = t, .keeper = keeper_of(t, &places, t->world_rank), .owner = -1};
+    for (int r = 0; r < t->world_size; r++)
+        if (keeper_of(t, &places, r) == t->world_rank) copies->owner = r;
+    if (!make_images(t, copies, list))
+        return tti_error_set(error, TUTTI_ERR_MEMORY, 0,
+                             "copy_every: no memory for two copies of the %zu bytes of this rank's state%s",
+                             tti_image_bytes(t), copies->owner < 0 ? "" : ", and two of another rank's");
+    copies->next = t->held->images[0].step == t->step; /* what the training goes on from stays */
+    return TUTTI_OK;
+}
+
+static tutti_status gather_places(struct tutti_trainer *t, struct place *places)
+{
+    const struct place mine = {tti_host_of(t->comm), getpid(), tti_image_bytes(t)};
+    return tutti_all_gather(tti_inside(tti_trainer_comm(t), "trainer", "who keeps copies"), &mine, places, sizeof mine,
+                            TUTTI_U8);
+}
+
+tutti_status tti_copies_make(struct tutti_trainer *t, tutti_error *error)
+{
+    if (!t->heals || t->options.copy_every == 0 || tti_image_classes(t) == 1) return TUTTI_OK;
+    struct place *places = tti_calloc((size_t)t->world_size, sizeof *places);
+    tutti_status status = places != NULL ? TUTTI_OK
+                                         : tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory to plan copies");
+    status = tti_agree(tti_trainer_comm(t), status, error);
+    if (status == TUTTI_OK) {
+        status = gather_places(t, places);
+        if (status != TUTTI_OK) tti_trainer_mesh_error(t->comm, &t->mesh, error);
+    }
+    if (status == TUTTI_OK) status = tti_agree(tti_trainer_comm(t), plan(t, places, error), error);
+    tti_free(places);
+    TTI_TRY(status);
+    status = tutti_comm_duplicate(tti_inside(tti_trainer_comm(t), "trainer", "copies"), &t->copies->comm);
+    if (status != TUTTI_OK) tti_trainer_mesh_error(t->comm, &t->mesh, error);
+    return status;
+}
+
+/* ---- Copying --------------------------------------------------------------------------------------------------- */
+
+static tutti_status exchange(struct tti_copies *copies)
+{
+    struct tti_image *own = &copies->trainer->held->images[copies->next];
+    struct tti_image *kept = &copies->trainer->held->images[TTI_KEPT + copies->next];
+    tutti_op sent = {0}, received = {0};
+    tutti_status status = TUTTI_OK, ended = TUTTI_OK;
+    kept->step = TTI_NO_STEP;
+    if (copies->owner >= 0)
+        status = tutti_recv_start(tti_inside(copies->comm, "trainer", "copy"), kept->data, kept->bytes, TUTTI_U8,
+                                  copies->owner, TAG, NULL, &received);
+    tti_image_take(copies->trainer, own);
+    if (copies->keeper >= 0 && status == TUTTI_OK)
+        status = tutti_send_start(tti_inside(copies->comm, "trainer", "copy"), own->data, own->bytes, TUTTI_U8,
+                                  copies->keeper, TAG, &sent);
+    if (received.id != 0) ended = tutti_wait(received);
+    if (status == TUTTI_OK) status = ended;
+    if (sent.id != 0) ended = tutti_wait(sent);
+    if (status == TUTTI_OK) status = ended;
+    if (status == TUTTI_OK && copies->owner >= 0) kept->step = tti_image_step(kept);
+    return status;
+}
+
+static void *work(void *argument)
+{
+    struct tti_copies *copies = argument;
+    copies->status = exchange(copies);
+    if (copies->status != TUTTI_OK && tutti_comm_error(copies->comm) != NULL)
+        copies->error = *tutti_comm_error(copies->comm);
+    return NULL;
+}
+
+void tti_copies_start(struct tutti_trainer *t)
+{
+    struct tti_copies *copies = t->copies;
+    tutti_error unused;
+    if (copies == NULL || t->step % (uint64_t)t->options.copy_every != 0) return;
+    copies->running = true;
+    tti_image_begin(t, &t->held->images[copies->next]);
+    copies->error = (tutti_error){.rank = t->world_rank, .peer = -1};
+    if (tti_task_start(&copies->task, work, copies, &unused) == TUTTI_OK) return;
+    (void)work(copies); /* nobody else can do it */
+    copies->running = false;
+    copies->next ^= copies->status == TUTTI_OK;
+}
+
+static void join(struct tti_copies *copies)
+{
+    if (!copies->running) return;
+    tti_task_join(&copies->task);
+    copies->running = false;
+    copies->next ^= copies->status == TUTTI_OK;
+}
+
+tutti_status tti_copies_wait(struct tutti_trainer *t)
+{
+    if (t->copies == NULL) return TUTTI_OK;
+    join(t->copies);
+    if (t->copies->status != TUTTI_OK) t->error = t->copies->error;
+    return t->copies->status;
+}
+
+size_t tti_copies_bytes(const struct tutti_trainer *t)
+{
+    size_t bytes = 0;
+    for (int i = 0; t->copies != NULL && i < TTI_IMAGES; i++) bytes += t->held->images[i].bytes;
+    return bytes;
+}
+
+/* ---- The end --------------------------------------------------------------------------------------------------- */
+
+void tti_held_free(struct tti_held *held)
+{
+    for (int i = 0; held != NULL && i < TTI_IMAGES; i++) tti_image_free(&held->images[i]);
+    tti_free(held);
+}
+
+void tti_copies_free(struct tutti_trainer *t)
+{
+    struct tti_copies *copies = t->copies;
+    if (copies == NULL) return;
+    join(copies);
+    (void)tutti_comm_free(copies->comm);
+    tti_free(copies);
+    t->copies = NULL;
+}
