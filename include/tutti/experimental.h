@@ -47,8 +47,9 @@ TUTTI_API tutti_status tutti_options_check(const tutti_options *options, int hos
 /* The shortest of `words` that begins with `word`; else the nearest to it by edit distance, or NULL if none is near. */
 TUTTI_API const char *tutti_nearest(const char *word, const char *const *words, size_t count);
 
-/* For text of others that is to be shown: what a terminal would act on (control characters, bytes that are no UTF-8, marks that
- * turn the direction of writing) becomes '?', in place. Returns `text`. Errors and log lines of the library are printable. */
+/* For text of others that is to be shown: what a terminal would act on (control characters, bytes that are no UTF-8,
+ * marks that turn the direction of writing) becomes '?', in place. Returns `text`. Errors and log lines of the
+ * library are printable. */
 TUTTI_API char *tutti_text_printable(char *text);
 
 /* A variable of the environment that begins with TUTTI_ and is no option, so that nobody reads it. */
@@ -241,25 +242,26 @@ TUTTI_API tutti_status tutti_board_create(const char *job, int first, int count,
 TUTTI_API void tutti_board_name(const tutti_board *board, char *text, size_t bytes);
 /* `wait_status` is waitpid's. Only once no process is left that could join in its place. */
 TUTTI_API void tutti_board_note(tutti_board *board, int process, int pid, int wait_status);
-/* The process has ended, and nothing is left of it that could go on: a fact for those that agree who is lost. Each time that it does. */
+/* The process has ended, and nothing is left of it that could go on: a fact for those that agree who is lost. Each
+ * time that it does. */
 TUTTI_API void tutti_board_end(tutti_board *board, int process);
 /* True if that process was told, in an operation, that another rank is the cause: it is not the first that failed. */
 TUTTI_API bool tutti_board_follows(const tutti_board *board, int process);
-/* Of a launcher that watches its processes, so that it counts all ends and ends those that are late, and may start them again: how
- * often at most, 0: never, to be said before the first one is started; that it is about to start this one again; whether the job's
- * world was ever formed; whether the others have waited too long for this one, which is to be ended then, and asked for when the
- * keeper of the board gets SIGUSR1. */
+/* Of a launcher that watches its processes, so that it counts all ends and ends those that are late, and may start
+ * them again: how often at most, 0: never, to be said before the first one is started; that it is about to start
+ * this one again; whether the job's world was ever formed; whether the others have waited too long for this one,
+ * which is to be ended then, and asked for when the keeper of the board gets SIGUSR1. */
 TUTTI_API void tutti_board_allow(tutti_board *board, int restarts_most);
 TUTTI_API void tutti_board_restart(tutti_board *board, int process);
 TUTTI_API bool tutti_board_formed(const tutti_board *board);
 TUTTI_API bool tutti_board_late(const tutti_board *board, int process);
-/* On the side of the ranks, by TUTTI_BOARD and TUTTI_JOB: true if the job's world was formed already. A process that has not joined
- * it was started again then. */
+/* On the side of the ranks, by TUTTI_BOARD and TUTTI_JOB: true if the job's world was formed already. A process that
+ * has not joined it was started again then. */
 TUTTI_API bool tutti_board_was_formed(const char *name, const char *job);
 TUTTI_API void tutti_board_free(tutti_board *board); /* NULL is ignored */
 
-/* The board that a process of this user keeps: the guard of `tutti run`. ERR_SYSTEM where there is none, or it may not be read. To
- * be freed; it can be read also when the job has ended. */
+/* The board that a process of this user keeps: the guard of `tutti run`. ERR_SYSTEM where there is none, or it may
+ * not be read. To be freed; it can be read also when the job has ended. */
 TUTTI_API tutti_status tutti_board_attach(int keeper, tutti_board **board, tutti_error *error);
 
 typedef struct tutti_board_about {
@@ -274,8 +276,8 @@ typedef struct tutti_board_about {
 } tutti_board_about;
 TUTTI_API void tutti_board_describe(const tutti_board *board, tutti_board_about *about);
 
-/* What a rank showed when it last waited for some milliseconds, or made a call while somebody watched; or what others know of it
- * that wait for it. */
+/* What a rank showed when it last waited for some milliseconds, or made a call while somebody watched; or what
+ * others know of it that wait for it. */
 typedef struct tutti_board_row {
     size_t struct_size;
     int rank, process, pid; /* pid 0: it has not joined yet */
@@ -299,20 +301,21 @@ TUTTI_API void tutti_board_watch(tutti_board *board, int seconds);
 
 /* ---- Faults on purpose ------------------------------------------------------------------------------------------ */
 
-/* Called whenever a rank of this process has done a step of a collective's plan : to die there, for
- * instance. Comms that are made while it is set keep a trace, also if none is asked for, of as many events as the option
- * trace_events says. NULL: nothing is called. Set it before joining. */
+/* Called whenever a rank of this process has done a step of a collective's plan, by any thread of the process: to
+ * die there, for instance. Comms that are made while it is set keep a trace, also if none is asked for, of as many
+ * events as the option trace_events says. NULL: nothing is called. Set it before joining. */
 TUTTI_API void tutti_on_step(void (*hook)(void));
 
 /* ---- Comms that do without a rank that fails -------------------------------------------------------------------- */
 
-/* A comm of the same ranks, made by all of them, that has messages and no collectives, which are refused, as are comms made from
- * it. What fails concerns one peer: its loss ends what was for it (ERR_PEER_LOST), with its number in the error, a deadline
- * (tutti_within) or tutti_cancel the op that it is about, and the comm goes on with the others. A receive from any source
- * survives a loss, and ends when nobody is left who could send. An op that was started and has no deadline of its own waits for as
- * long as its peer lives. Messages are always copied on their way, and a buffer is its owner's again as soon as its op has ended. Of a message that
- * was cancelled or late the other side may have got some: it is told that the rest will not come, and its receive looks
- * for another message; a message that had begun to come for a receive that is ended is lost. It may be freed while peers are lost. */
+/* A comm of the same ranks, made by all of them, that has messages and no collectives, which are refused, as are
+ * comms made from it. What fails concerns one peer: its loss ends what was for it (ERR_PEER_LOST), with its number
+ * in the error, a deadline (tutti_within) or tutti_cancel the op that it is about, and the comm goes on with the
+ * others. A receive from any source survives a loss, and ends when nobody is left who could send. An op that was
+ * started and has no deadline of its own waits for as long as its peer lives. Messages are always copied on their
+ * way, and a buffer is its owner's again as soon as its op has ended. Of a message that was cancelled or late the
+ * other side may have got some: it is told that the rest will not come, and its receive looks for another message; a
+ * message that had begun to come for a receive that is ended is lost. It may be freed while peers are lost. */
 TUTTI_API tutti_status tutti_comm_tolerant(tutti_comm *comm, tutti_comm **made);
 
 /* ---- About a world --------------------------------------------------------------------------------------------- */

@@ -112,7 +112,7 @@ static int failed(const struct loop *loop, const tutti_error *error)
     return tutti_rank(loop->world) == 0 ? cli_blame("train", &named) : CLI_FAILED;
 }
 
-/* With parameter servers ranks fail by themselves, and each says why; what all learn of without staleness, the lowest one does. */
+/* With parameter servers ranks fail by themselves, and each says why; what all learn of without staleness, rank 0 does. */
 static int failed_alone(const struct loop *loop, const tutti_error *error)
 {
     const bool shared = error->status == TUTTI_ERR_DIVERGED && asked->options.staleness == 0;
@@ -136,10 +136,10 @@ static int world_failed(const struct loop *loop)
 
 /* ---- Steps ----------------------------------------------------------------------------------------------------- */
 
-/* All ranks know; one says it. */
+/* All ranks know, or with parameter servers the one that saves; one says it. */
 static void say_unsaved(const struct loop *loop, const char *then)
 {
-    if (tutti_rank(loop->world) != 0) return;
+    if (tutti_rank(loop->world) != 0 && asked->options.server == 0) return;
     (void)cli_fail("train", "%s%s", tutti_trainer_error(loop->trainer)->text, then);
 }
 
@@ -455,7 +455,8 @@ static int work(tutti_comm *world, int argc, char **argv)
     if (loop.world != world) (void)tutti_comm_free(loop.world);
     if (status != CLI_GO_ON) return status;
     if (loop.stopped && interrupted) return 128 + (int)interrupted;
-    bool unsaved = asked->options.save[0] != '\0' && !loop.done.saved && tutti_rank(world) == 0;
+    bool unsaved = asked->options.save[0] != '\0' && !loop.done.saved &&
+                   (tutti_rank(world) == 0 || asked->options.server > 0);
     return unsaved ? CLI_FAILED : end;
 }
 

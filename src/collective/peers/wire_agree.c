@@ -85,7 +85,10 @@ void tti_lanes_settle_lost(tutti_comm *comm)
     lanes->lost_asked = true;
     int cause = failure->status == TUTTI_ERR_PEER_LOST ? failure->peer : -1;
     while (cause >= 0 && !has_ended(comm, cause)) {
-        if (tti_now_ns() >= until_ns) return; /* a thread, whose process goes on */
+        if (tti_now_ns() >= until_ns) { /* a thread, whose process goes on, or a child of it does: later, perhaps */
+            lanes->lost_asked = false;
+            return;
+        }
         tti_wait_turn();
     }
     uint32_t ends;
@@ -162,11 +165,17 @@ static void give_up(struct agreeing *agreeing)
         tti_agree_expire(agreeing->agree, true);
         return;
     }
+    struct tti_board now = *board_of(comm);
+    now.generation = tti_board_generation(&now); /* others may have been started again since this world was joined */
     for (int rank = 0; rank < comm->size; rank++) {
-        if (!tti_agree_awaits(agreeing->agree, rank)) continue;
-        tti_log(TUTTI_WARN, "rank %d: rank %d did not come to %s within %lld ms: its process is ended", comm->rank,
-                rank, tti_kind_name(agreeing->call->kind), (long long)agreeing->call->deadline_ms);
-        tti_board_end(options->board, options->job, board_of(comm), watched(comm, rank)->process);
+        const struct tti_cluster_rank *late = watched(comm, rank);
+        if (!tti_agree_awaits(agreeing->agree, rank) ||
+            tti_board_has_ended(&now, late->process, late->life)) /* its connections will tell */
+            continue;
+        bool ends = tti_board_end(options->board, options->job, &now, late->process);
+        tti_log(TUTTI_WARN, "rank %d: rank %d did not come to %s within %lld ms: %s", comm->rank, rank,
+                tti_kind_name(agreeing->call->kind), (long long)agreeing->call->deadline_ms,
+                ends ? "its process is ended" : "its launcher, which is to end it, does not answer");
     }
 }
 
