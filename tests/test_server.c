@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=120 labels=asan,tsan waits
+ * ctest: timeout=400 labels=asan,tsan waits
  *
  * The parameter server: the bits of data parallel without staleness, the bound with it, workers that leave, join and are killed
  * in a push, servers that are killed; over threads, processes and tcp.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# ctest: labels=asan timeout=240 waits
+# ctest: labels=asan timeout=350 waits
 # Memory of the program's own, and streams that are captured, in calls on streams: on a libcuda made of threads, with the
 # kernels of device `host`, and an NVRTC that compiles nothing (tests/fake).
 source "$(dirname "$0")/run.bash"

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# ctest: labels=asan timeout=500 waits
+# Calls of NCCL that fail or hang, and ranks that are killed in them, on a libnccl made of threads.
+source "$(dirname "$0")/fake_nccl.bash"
+for part in faults kills; do
+    OUT=$(TUTTI_CUDA_PATH=$PWD/fake timeout 600 "$BUILD/tests/test_nccl" each $part 2>&1)
+    STATUS=$?
+    check "$part ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
+done
+finish
