@@ -169,7 +169,13 @@ static void ordinary(tutti_comm *comm)
 
 /* ---- Ranks that fail ------------------------------------------------------------------------------------------------ */
 
-enum how { FAILS, FAILS_BEFORE, LOSES_DEVICE, ENDS, WAITS, STALLS };
+enum how { FAILS, FAILS_BEFORE, LOSES_DEVICE, LOSES_ACTOR, ENDS, WAITS, STALLS };
+/* What whoever fails returns; only who ENDS has no actor any more. */
+static const tutti_status reasons[] = {[FAILS] = TUTTI_ERR_LIMIT,
+                                       [FAILS_BEFORE] = TUTTI_ERR_LIMIT,
+                                       [LOSES_DEVICE] = TUTTI_ERR_DEVICE,
+                                       [LOSES_ACTOR] = TUTTI_ERR_ACTOR,
+                                       [ENDS] = TUTTI_ERR_PEER_LOST};
 struct trouble {
     tutti_actors *actors;
     enum how how;
@@ -209,9 +215,7 @@ static tutti_status work(const tutti_world_place *place, void *context, tutti_er
     if (mine && trouble->how == ENDS) CHECK(tutti_actor_stop(trouble->actors, "world.2") == TUTTI_OK);
     if (mine) {
         snprintf(error->text, sizeof error->text, "number %d has had enough", place->rank);
-        return trouble->how == LOSES_DEVICE ? TUTTI_ERR_DEVICE
-               : trouble->how == ENDS       ? TUTTI_ERR_PEER_LOST
-                                            : TUTTI_ERR_LIMIT;
+        return reasons[trouble->how];
     }
     tutti_status status = add(place, trouble);
     if (status == TUTTI_OK && trouble->how == FAILS_BEFORE)
@@ -242,8 +246,7 @@ static void failing(tutti_comm *comm)
         struct trouble once = {actors, how, 2, 1, {0}, 0, 0, 0, {0}}, twice = {actors, how, 2, 2, {0}, 0, 0, 0, {0}};
         CHECK(works(actors, ask(&once, 1)));
         CHECK(once.attempts == 2 && once.calls[0] == 2 && once.sum[3] == SIZE * (SIZE - 1) / 2);
-        says(actors, ask(&twice, 1), how == ENDS ? TUTTI_ERR_PEER_LOST : TUTTI_ERR_DEVICE,
-             "rank 2 of world 'world' (tried 2 times): number 2 has had enough");
+        says(actors, ask(&twice, 1), reasons[how], "rank 2 of world 'world' (tried 2 times): number 2 has had enough");
         CHECK(twice.calls[2] == 2);
         (void)add_up(actors, &sums, (int)how);
     }
@@ -311,6 +314,23 @@ static void given_up(tutti_comm *comm)
     CHECK(tutti_wait(op) == TUTTI_ERR_LIMIT);
     CHECK(works(actors, tutti_world_actor(actors, "world", OPTIONS(.ranks = SIZE))));
     (void)add_up(actors, &sums, 3);
+    CHECK(tutti_actors_free(actors) == TUTTI_OK);
+}
+
+/* It is stopped while a request runs: that one ends, carried out or not, and more are refused. */
+static void stopped(tutti_comm *comm)
+{
+    tutti_actors *actors = make(comm);
+    struct trouble waits = {actors, WAITS, -1, 0, {0}, 0, 0, 0, {0}};
+    tutti_op op, more;
+    if (!works(actors, tutti_world_actor(actors, "world", OPTIONS(.ranks = SIZE)))) return;
+    CHECK(tutti_world_do_start(actors, "world", REQUEST(.work = work, .context = &waits), &op) == TUTTI_OK);
+    await(&waits.entered, SIZE);
+    CHECK(tutti_actor_stop(actors, "world") == TUTTI_OK);
+    says(actors, tutti_world_do_start(actors, "world", REQUEST(.work = work, .context = &waits), &more),
+         TUTTI_ERR_ACTOR, "this world is about to end");
+    waits.gate = 1;
+    (void)tutti_wait(op);
     CHECK(tutti_actors_free(actors) == TUTTI_OK);
 }
 
@@ -452,6 +472,7 @@ static int run_all(tutti_comm *comm, void *context)
     late(comm);
     ended(comm);
     given_up(comm);
+    stopped(comm);
     full(comm);
     shut(comm);
     bad_input(comm);

@@ -146,11 +146,16 @@ static void end_world(tutti_actor *self, void *state)
 
 /* ---- Making one ---------------------------------------------------------------------------------------------------- */
 
-static tutti_status refuse(tutti_actors *actors, const char *call, const char *text)
+static tutti_status refuse_as(tutti_actors *actors, tutti_status status, const char *call, const char *text)
 {
     tutti_error error;
-    (void)tti_actors_describe(actors, &error, TTI_ACTORS, TUTTI_ERR_ARGUMENT, -1, "%s: %s", call, text);
+    (void)tti_actors_describe(actors, &error, TTI_ACTORS, status, -1, "%s: %s", call, text);
     return tti_actors_refuse(actors, &error);
+}
+
+static tutti_status refuse(tutti_actors *actors, const char *call, const char *text)
+{
+    return refuse_as(actors, TUTTI_ERR_ARGUMENT, call, text);
 }
 
 /* The n-th of a list "a,b,c"; returns how many there are. */
@@ -247,16 +252,18 @@ tutti_status tutti_world_actor(tutti_actors *actors, const char *name, const tut
 
 /* ---- Asking ---------------------------------------------------------------------------------------------------------- */
 
-/* How many ranks the world of that name has; 0: there is none. */
+/* How many ranks the world of that name has; 0: there is none; -1: it is about to end, and may be freed at any moment. */
 static int size_of(tutti_actors *actors, const char *name)
 {
     const char *why;
     if (tti_actor_check_name(name, &why) != TUTTI_OK) return 0;
     tti_actors_lock(actors);
     const tutti_actor *actor = tti_actor_find(actors, name);
-    const struct tti_thread_world *world = actor != NULL && actor->options.handle == handle ? actor->options.context
-                                                                                            : NULL;
-    const int size = world == NULL ? 0 : world->size;
+    int size = 0;
+    if (actor != NULL && actor->options.handle == handle) {
+        const struct tti_thread_world *world = actor->options.context;
+        size = actor->phase == TTI_STOPPING ? -1 : world->size;
+    }
     tti_actors_unlock(actors);
     return size;
 }
@@ -265,8 +272,9 @@ static tutti_status make_request(tutti_actors *actors, const char *name, const t
                                  struct tti_thread_world_asked **made, size_t *bytes)
 {
     const int size = size_of(actors, name);
-    const size_t count = given->work == NULL ? given->count * (size_t)size : 0;
     if (size == 0) return refuse(actors, "world_do", "there is no world of that name");
+    if (size < 0) return refuse_as(actors, TUTTI_ERR_ACTOR, "world_do", "this world is about to end");
+    const size_t count = given->work == NULL ? given->count * (size_t)size : 0;
     if (given->work != NULL && given->count > 0) return refuse(actors, "world_do", "it has work, or calls, not both");
     if (given->retries < 0 || given->deadline_ms < 0)
         return refuse(actors, "world_do", "retries and deadline_ms must be 0 or more");

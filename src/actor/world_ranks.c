@@ -4,7 +4,9 @@
 #include "actor/collective_calls.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/status.h"
+#include "base/wait.h"
 #include "collective/api/heal.h"
 #include "collective/comm/comm.h"
 #include <stdio.h>
@@ -158,28 +160,38 @@ static tutti_status open_devices(struct tti_thread_world *world, tutti_error *er
     return TUTTI_OK;
 }
 
-/* True while the actor is there; also one that is about to end. */
-static bool is_there(const struct tti_thread_world_rank *rank)
+enum presence { ABSENT, ENDING, PRESENT };
+
+static enum presence look_for(const struct tti_thread_world_rank *rank)
 {
     tutti_actors *actors = rank->world->actors;
     tti_actors_lock(actors);
-    const bool there = tti_actor_find(actors, rank->name) != NULL;
+    const tutti_actor *actor = tti_actor_find(actors, rank->name);
+    const enum presence presence = actor == NULL ? ABSENT : actor->phase == TTI_STOPPING ? ENDING : PRESENT;
     tti_actors_unlock(actors);
-    return there;
+    return presence;
 }
 
-/* Of one that is about to end the end is waited for. */
+/* Of an actor that is about to end the end is waited for, so that its name is free. */
+static enum presence await_end(const struct tti_thread_world_rank *rank)
+{
+    tutti_actors *actors = rank->world->actors;
+    const int64_t until_ns = tti_until_ns(actors, 0);
+    for (;;) {
+        const uint32_t seen = atomic_load_explicit(&actors->ended, memory_order_acquire);
+        const enum presence presence = look_for(rank);
+        const int64_t left_ns = until_ns - tti_now_ns();
+        if (presence != ENDING || left_ns <= 0) return presence;
+        tti_bell_sleep(&actors->ended, seen, left_ns, false);
+    }
+}
+
 static tutti_status make_actors(struct tti_thread_world *world, tutti_error *error)
 {
-    tutti_actors *actors = world->actors;
     for (int r = 0; r < world->size; r++) {
-        const struct tti_thread_world_rank *rank = &world->ranks[r];
-        tutti_op ended;
-        if (is_there(rank) && rank->result.status != TUTTI_ERR_ACTOR) continue;
-        if (is_there(rank) && tutti_actor_watch_start(actors, actors->comm->rank, rank->name, &ended) == TUTTI_OK)
-            (void)tutti_wait(ended);
+        if (await_end(&world->ranks[r]) == PRESENT) continue;
         tutti_status status = make_rank(world, r);
-        if (status != TUTTI_OK) *error = *tutti_actors_error(actors);
+        if (status != TUTTI_OK) *error = *tutti_actors_error(world->actors);
         TTI_TRY(status);
     }
     return TUTTI_OK;
