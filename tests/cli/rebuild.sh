@@ -136,8 +136,15 @@ static int work(tutti_comm *world, int argc, char **argv)
         tutti_mesh_free(mesh_again);
     }
     if (tutti_comm_renew(tutti_rank(next) == 0 ? again : NULL, next, &along) != TUTTI_OK) return fail(next, "of one epoch");
+    tutti_comm *low, *middle, *both; /* rank 1, which gives none, is in one with rank 0 and in one with rank 2 */
+    int place = tutti_rank(next);
+    if (tutti_comm_split(next, place < 2, 0, &low) != TUTTI_OK) return fail(next, "low");
+    if (tutti_comm_split(next, place == 1 || place == 2, 0, &middle) != TUTTI_OK) return fail(next, "middle");
+    if (tutti_comm_renew(place == 0 ? low : place == 2 ? middle : NULL, next, &both) != TUTTI_ERR_MISMATCH) return fail(next, "two comms");
     if (tutti_barrier(next) != TUTTI_OK) return fail(next, "the end");
     printf("renewed\n");
+    tutti_comm_free(middle);
+    tutti_comm_free(low);
     tutti_comm_free(along);
     tutti_comm_free(none);
     tutti_comm_free(again);

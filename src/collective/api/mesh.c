@@ -151,6 +151,7 @@ static tutti_status gather(const tutti_mesh *old, tutti_comm *comm, struct told 
 {
     struct told mine = {0};
     struct tti_site site = comm->caller.site;
+    int64_t deadline_ms = comm->caller.deadline_ms;
     if (old != NULL) {
         mine.dimensions = old->dimensions;
         memcpy(mine.sizes, old->sizes, sizeof mine.sizes);
@@ -158,6 +159,7 @@ static tutti_status gather(const tutti_mesh *old, tutti_comm *comm, struct told 
     }
     TTI_TRY(tutti_all_gather(tti_inside(comm, "mesh_renew", "sizes"), &mine, all, sizeof mine, TUTTI_U8));
     comm->caller.site = site;
+    comm->caller.deadline_ms = deadline_ms;
     return TUTTI_OK;
 }
 

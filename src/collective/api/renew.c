@@ -23,6 +23,8 @@ struct renewal {
     size_t bytes;          /* of what each rank tells */
     struct told *mine;
     char *all; /* [size] of these */
+    int32_t
+        *firsts; /* [size]: the first rank that has the old comm which this one was in, itself included; -1: none has */
 };
 
 static const struct told *told_by(const struct renewal *renewal, int rank)
@@ -42,7 +44,6 @@ static void fill(const struct renewal *renewal)
             if (tti_job_rank_of(world, rank) == tti_job_rank_of(old, place)) renewal->mine->places[rank] = place;
 }
 
-/* The first rank that has the old comm which this one was in, itself included; -1: none has. */
 static int find_first(const struct renewal *renewal, int rank)
 {
     for (int other = 0; other < renewal->world->size; other++)
@@ -50,13 +51,25 @@ static int find_first(const struct renewal *renewal, int rank)
     return -1;
 }
 
-/* Ranks that were in one comm must give that one. All find the same: a rank that gives another one than the first of its list. */
-static int find_other(const struct renewal *renewal, int *first)
+/* The first rank that gives another comm than this rank for one that is in this rank's, itself included; -1: none does. A rank
+ * that was started again may be the only one that two comms have in common. */
+static int find_rival(const struct renewal *renewal, int rank)
+{
+    const struct told *told = told_by(renewal, rank);
+    const int first = renewal->firsts[rank];
+    if (memcmp(told, told_by(renewal, first), renewal->bytes) != 0) return first;
+    for (int other = 0; other < renewal->world->size; other++)
+        if (told->places[other] >= 0 && renewal->firsts[other] != first) return renewal->firsts[other];
+    return -1;
+}
+
+/* Ranks that were in one comm must give that one. All find the same: a rank that does not, and one that gives another. */
+static int find_other(const struct renewal *renewal, int *rival)
 {
     for (int rank = 0; rank < renewal->world->size; rank++) {
-        *first = find_first(renewal, rank);
-        if (*first < 0 || !told_by(renewal, rank)->has) continue;
-        if (memcmp(told_by(renewal, rank), told_by(renewal, *first), renewal->bytes) != 0) return rank;
+        if (!told_by(renewal, rank)->has) continue;
+        *rival = find_rival(renewal, rank);
+        if (*rival >= 0) return rank;
     }
     return -1;
 }
@@ -64,16 +77,17 @@ static int find_other(const struct renewal *renewal, int *first)
 static tutti_status make(struct renewal *renewal, tutti_comm **made)
 {
     tutti_comm *world = renewal->world;
-    int first, other = find_other(renewal, &first);
+    for (int rank = 0; rank < world->size; rank++) renewal->firsts[rank] = find_first(renewal, rank);
+    int rival, other = find_other(renewal, &rival);
     if (other >= 0) {
         tti_comm_refuse(world, TTI_COMM_RENEW, TUTTI_ERR_MISMATCH,
                         "comm_renew: ranks %d and %d give comms that had some ranks in common, but not all; those that "
                         "were in one must give it, and NULL who was started again",
-                        first, other);
+                        rival, other);
         tti_comm_blame(world, other);
         return TUTTI_ERR_MISMATCH;
     }
-    first = find_first(renewal, world->rank);
+    const int first = renewal->firsts[world->rank];
     struct tti_split_call call = {.kind = TTI_COMM_RENEW, .colour = first};
     if (first >= 0) {
         call.key = told_by(renewal, first)->places[world->rank];
@@ -125,8 +139,9 @@ tutti_status tutti_comm_renew(tutti_comm *old, tutti_comm *world, tutti_comm **m
     struct renewal renewal = {.world = world, .old = old, .bytes = sizeof(struct told) + size * sizeof(int32_t)};
     renewal.mine = tti_calloc(1, renewal.bytes);
     renewal.all = tti_calloc(size, renewal.bytes);
+    renewal.firsts = tti_calloc(size, sizeof *renewal.firsts);
     tutti_status status;
-    if (renewal.mine != NULL && renewal.all != NULL) {
+    if (renewal.mine != NULL && renewal.all != NULL && renewal.firsts != NULL) {
         status = exchange(&renewal, made);
     } else { /* the others would wait for this rank */
         status = tti_inside_break(world, TTI_COMM_RENEW, TUTTI_ERR_MEMORY, "a rank has no memory to renew a comm");
@@ -134,5 +149,6 @@ tutti_status tutti_comm_renew(tutti_comm *old, tutti_comm *world, tutti_comm **m
     }
     tti_free(renewal.mine);
     tti_free(renewal.all);
+    tti_free(renewal.firsts);
     return status;
 }
