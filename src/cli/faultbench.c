@@ -197,6 +197,7 @@ static void become_job(const struct bench *bench, const struct fault_shared *sha
     (void)snprintf(ranks, sizeof ranks, "%d", shared->size);
     (void)snprintf(restarts, sizeof restarts, "%d", shared->rounds - shared->first + MORE);
     (void)snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getppid(), fd);
+    (void)setenv("TUTTI_RANKS", "1", 1); /* a process is a rank: each dies by itself */
     (void)setenv("TUTTI_TRANSPORT", bench->values->transport, 1);
     (void)setenv("TUTTI_TRACE_EVENTS", "256", 1); /* who looks at steps keeps a trace */
     (void)execl(bench->tool, "tutti", "run", "-n", ranks, "--max-restarts", restarts, "--no-prefix", bench->tool,

@@ -180,18 +180,16 @@ struct share {
 };
 
 /* Those of this host, in order. To be freed with tti_free. */
-static tutti_status gather_shares(struct tutti_trainer *t, struct share mine, struct share **all, int *rank)
+static tutti_status gather_shares(tutti_comm *host, struct share mine, struct share **all, tutti_error *error)
 {
-    tutti_comm *host = NULL;
-    *all = NULL;
-    TTI_TRY(tutti_comm_by_host(tti_inside(tti_trainer_comm(t), "trainer", "memory"), &host));
-    t->host_ranks = tutti_size(host);
-    *rank = tutti_rank(host);
-    *all = tti_calloc((size_t)t->host_ranks, sizeof **all);
-    tutti_status status = *all == NULL ? TUTTI_ERR_MEMORY : TUTTI_OK;
-    const tutti_status met = tutti_all_gather(tti_inside(host, "trainer", "memory"), &mine, *all, 2, TUTTI_U64);
-    if (status == TUTTI_OK) status = met;
-    (void)tutti_comm_free(host);
+    const size_t ranks = (size_t)tutti_size(host);
+    *all = tti_calloc(ranks, sizeof **all);
+    tutti_status status = TUTTI_OK;
+    if (*all == NULL)
+        status = tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for what %zu ranks of a host need", ranks);
+    TTI_TRY(tti_agree(host, status, error)); /* the others would gather without it */
+    status = tutti_all_gather(tti_inside(host, "trainer", "memory"), &mine, *all, 2, TUTTI_U64);
+    if (status != TUTTI_OK) *error = *tutti_comm_error(host);
     return status;
 }
 
@@ -211,11 +209,27 @@ static tutti_status check_host(const struct tutti_trainer *t, const tutti_train_
     return refuse(t, about, (size_t)(left / (uint64_t)t->host_ranks), error);
 }
 
+static tutti_status check_shares(struct tutti_trainer *t, const tutti_train_about *about, tutti_error *error)
+{
+    const struct share mine = {tti_about_bytes(about), tti_memory_left()};
+    struct share *shares = NULL;
+    tutti_comm *host = NULL, *comm = tti_trainer_comm(t);
+    tutti_status status = tutti_comm_by_host(tti_inside(comm, "trainer", "memory"), &host);
+    if (status != TUTTI_OK) {
+        *error = *tutti_comm_error(comm);
+        return status;
+    }
+    t->host_ranks = tutti_size(host);
+    status = gather_shares(host, mine, &shares, error);
+    if (status == TUTTI_OK) status = check_host(t, about, shares, tutti_rank(host), error);
+    tti_free(shares);
+    (void)tutti_comm_free(host);
+    return status;
+}
+
 tutti_status tti_trainer_check_memory(struct tutti_trainer *t, tutti_error *error)
 {
     tutti_train_about about = {0};
-    struct share *shares = NULL;
-    int rank = 0;
     t->host_ranks = 1;
     if (tti_trainer_is_planned(t)) return TUTTI_OK;
     if (t->server != NULL) { /* workers and servers have no plan */
@@ -223,12 +237,6 @@ tutti_status tti_trainer_check_memory(struct tutti_trainer *t, tutti_error *erro
         return TUTTI_OK;
     }
     TTI_TRY(tti_agree(tti_trainer_comm(t), tti_trainer_plan_like(t, &t->options, &about, error), error));
-    const struct share mine = {tti_about_bytes(&about), tti_memory_left()};
-    tutti_status status = gather_shares(t, mine, &shares, &rank);
-    if (status == TUTTI_OK)
-        status = check_host(t, &about, shares, rank, error);
-    else if (tutti_comm_error(t->comm) != NULL)
-        *error = *tutti_comm_error(t->comm);
-    tti_free(shares);
+    const tutti_status status = check_shares(t, &about, error);
     return tti_agree(tti_trainer_comm(t), status, error);
 }

@@ -4,6 +4,7 @@
 # Ranks that die behind steps of their plans, over memory and tcp: nobody hangs, all agree, nothing is left.
 source "$(dirname "$0")/run.bash"
 kills=${KILLS:-18}
+export TUTTI_RANKS=2 # of the caller: its ranks are processes for all that
 for transport in shm tcp; do
     tool faultbench --kills "$kills" --ranks 2-4 --transport $transport --seed "${SEED:-1}" --json $transport.json
     check "$transport: status" 0 "$STATUS"
