@@ -33,4 +33,7 @@ for provider in auto staged; do
     STATUS=$?
     check "ops, $provider ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
 done
+OUT=$(FAKE_CUDA_COPY_MS=20 TUTTI_DEVICE_PROVIDER=staged TUTTI_CUDA_PATH=$PWD/fake TUTTI_CACHE=$PWD/cache timeout 100 "$BUILD/tests/test_stream_ops" cuda:0 given_up 2>&1)
+STATUS=$?
+check "streams given up, slow copies ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
 finish

@@ -9,6 +9,7 @@
  * FAKE_CUDA_REACH     0: none of them reaches another one's memory
  * FAKE_CUDA_FAULT     NAME:NTH:CODE,…  what the NTH call (from 1) of the function NAME answers; after a CODE that is for good
  *                     (700, 719, 214 …) everything does. fake_cuda_fault(text) says so at run time, and counts anew
+ * FAKE_CUDA_COPY_MS   how long each copy takes at least (0)
  * -DFAKE_WITHOUT_TRIM leaves out one function, as an old library would
  *
  * A kernel on a GPU whose arguments lead to another GPU's memory, without that being allowed to it, fails as one called wild
@@ -539,7 +540,10 @@ static void do_work(const struct work *work)
 {
     _Atomic uint64_t *word = (_Atomic uint64_t *)(void *)work->to;
     switch (work->kind) {
-    case COPY: memcpy(work->to, work->from, work->bytes); break;
+    case COPY:
+        usleep((useconds_t)from_environment("FAKE_CUDA_COPY_MS", 0) * 1000);
+        memcpy(work->to, work->from, work->bytes);
+        break;
     case FILL:
         for (size_t i = 0; i < work->bytes; i++) memcpy(work->to + i * work->pitch, &work->value, work->width);
         break;

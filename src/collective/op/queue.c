@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "collective/comm/trace.h"
 #include "collective/op/callback.h"
@@ -12,6 +13,7 @@
 #include "collective/op/staging.h"
 #include "collective/op/thread_local_op.h"
 #include "collective/op/turn.h"
+#include "collective/op/uses.h"
 #include "collective/peers/net.h"
 #include <string.h>
 
@@ -103,6 +105,18 @@ static const struct tti_provider_ops *provider_of(const struct tti_started *star
     return tti_turn_flies(started) ? &started->turn->provider->ops : started->op.comm->provider;
 }
 
+/* Copies of an op that is staged go on after its failure: until they have ended nobody is to free their memory, or to use it
+ * otherwise. */
+static bool copies_have_ended(struct tti_started *started)
+{
+    struct tti_turn *turn = started->turn;
+    if (turn == NULL || turn->staging == NULL || !tti_staging_is_copying(turn->staging)) return true;
+    if (tti_now_ns() < started->fence_until_ns) return false;
+    tti_log(TUTTI_ERROR, "copies of an op that has failed do not end: the memory they use is not given back");
+    tti_uses_lose(turn->uses);
+    return true;
+}
+
 tutti_status tti_queue_fail(struct tti_started *started, tutti_status status)
 {
     const struct tti_provider_ops *provider = provider_of(started);
@@ -111,8 +125,8 @@ tutti_status tti_queue_fail(struct tti_started *started, tutti_status status)
         started->fence_until_ns = tti_now_ns() + started->op.comm->world->options.fence_ms * MS;
         if (started->op.state != TTI_OP_QUEUED) provider->stop(&started->op);
     }
-    if (started->op.state == TTI_OP_QUEUED) return status;
-    return provider->fence(&started->op, started->fence_until_ns) ? status : TUTTI_IN_PROGRESS;
+    bool fenced = started->op.state == TTI_OP_QUEUED || provider->fence(&started->op, started->fence_until_ns);
+    return fenced && copies_have_ended(started) ? status : TUTTI_IN_PROGRESS;
 }
 
 static tutti_status cancel(struct tti_started *started)

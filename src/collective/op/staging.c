@@ -334,6 +334,15 @@ static void look_at_copies(struct tti_staging *staging)
     }
 }
 
+bool tti_staging_is_copying(struct tti_staging *staging)
+{
+    tutti_error none;
+    bool copying = false;
+    look_at_copies(staging);
+    for (int i = 0; i < SLOTS; i++) copying |= staging->slots[i].state == COMING || staging->slots[i].state == GOING;
+    return copying && tti_stream_state(staging->stager->in, &none) == TUTTI_OK;
+}
+
 /* The host's part of a round, on the slot. */
 static void begin_round(struct tti_staging *staging, struct tti_started *started, const struct slot *slot)
 {

@@ -19,6 +19,9 @@ struct tti_staging *tti_staging_make(struct tti_started *started, tutti_error *e
 /* Once its stream has come: takes it as far as it goes. OK at its end, IN_PROGRESS, or the error that broke the comm. Never
  * waits for the device. */
 tutti_status tti_staging_progress(struct tti_started *started);
+/* Whether copies are under way, which use the op's memory: on streams that end those whatever becomes of the op, unless the
+ * device has failed and does nothing any more. */
+bool tti_staging_is_copying(struct tti_staging *staging);
 /* Memory that copies may still use is not given back. */
 void tti_staging_free(struct tti_staging *staging);
 

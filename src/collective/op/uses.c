@@ -76,6 +76,11 @@ void tti_uses_let_go(struct tti_uses *uses)
     uses->held = false;
 }
 
+void tti_uses_lose(struct tti_uses *uses)
+{
+    uses->held = false;
+}
+
 void tti_uses_free(struct tti_uses *uses)
 {
     if (uses == NULL) return;

@@ -28,6 +28,8 @@ tutti_status tti_uses_begin(struct tti_uses *uses, struct tti_stream *stream, tu
 tutti_status tti_uses_end(const struct tti_uses *uses, struct tti_stream *stream, tutti_error *error);
 /* The op has ended; it may begin again. */
 void tti_uses_let_go(struct tti_uses *uses);
+/* The op has ended, and something may use its memory at any time: none of it is ever given back. */
+void tti_uses_lose(struct tti_uses *uses);
 void tti_uses_free(struct tti_uses *uses); /* NULL is ignored */
 
 #endif
