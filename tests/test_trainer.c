@@ -536,6 +536,42 @@ static void starve(tutti_comm *comm, void *context)
     CHECK_THAT(allowed > 50, "only %ld allocations", allowed);
 }
 
+struct starving {
+    _Atomic long allowed;
+    _Atomic bool told; /* all ranks have their error of the allocation that is looked for */
+};
+
+/* One of two ranks has no memory to hold what its host's ranks need: both are told. Goes on until an allocation breaks the comm. */
+static void starve_one(tutti_comm *comm, void *context)
+{
+    struct starving *starving = context;
+    tutti_train_options options = small();
+    options.data = "markov:order=1,states=11,length=300";
+    for (long allowed = starving->allowed; !starving->told; allowed++) {
+        tutti_trainer *trainer = NULL;
+        tutti_error error = {0};
+        if (tutti_rank(comm) == 1) tti_alloc_fail_once(allowed);
+        tutti_status status = tutti_trainer_create(comm, &options, &trainer, &error);
+        tti_alloc_fail_after(-1);
+        tutti_trainer_free(trainer);
+        if (tutti_rank(comm) == 0) starving->allowed = allowed + 1;
+        bool told = status == TUTTI_ERR_MEMORY && strstr(error.text, "ranks of a host") != NULL;
+        if (tutti_barrier(comm) != TUTTI_OK) return;
+        if (told) starving->told = true;
+        if (tutti_barrier(comm) != TUTTI_OK || allowed > 1000) return;
+    }
+}
+
+static void test_starved_ranks(void)
+{
+    struct starving *starving = mmap(NULL, sizeof *starving, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct conf_world two = {
+        .ranks = CONF_PROCESSES, .size = 2, .direct = 1, .attach = 1, .body = starve_one, .context = starving};
+    for (int i = 0; i < 60 && !starving->told; i++) conf_world_run(&two);
+    CHECK_THAT(starving->told, "not told after %ld allocations", starving->allowed);
+    munmap(starving, sizeof *starving);
+}
+
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
 static size_t resident(void)
@@ -629,6 +665,7 @@ int main(void)
     conf_world_run(&differing);
     struct conf_world starved = {.ranks = CONF_THREADS, .size = 1, .direct = 1, .attach = 1, .body = starve};
     conf_world_run(&starved);
+    test_starved_ranks();
     struct conf_world alone = {.ranks = CONF_THREADS, .size = 1, .direct = 1, .attach = 1, .body = weigh};
     if (!SANITIZED) conf_world_run(&alone);
     snprintf(command, sizeof command, "rm -rf %s", folder);
