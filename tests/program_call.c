@@ -2,7 +2,7 @@
  *
  * Collectives of random programs: blocking, started or prepared.
  */
-#include "program.h"
+#include "check_program.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
  * programs; every call takes its data from a place of its own in them, so that what was left by another call is seen. What is
  * longer than a table goes round in it.
  */
-#include "program.h"
+#include "check_program.h"
 
 #include <stdio.h>
 #include <stdlib.h>

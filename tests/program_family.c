@@ -2,7 +2,7 @@
  *
  * Which ranks are in which comm of a random program, and where.
  */
-#include "program.h"
+#include "check_program.h"
 
 void program_split(const struct program_action *action, int group, int place, int *colour, int *key)
 {

@@ -6,7 +6,7 @@
  */
 #include "base/clock.h"
 #include "base/sim.h"
-#include "program.h"
+#include "check_program.h"
 
 #include <pthread.h>
 #include <signal.h>

@@ -2,7 +2,7 @@
  *
  * Messages of random programs. Every rank knows all letters of an item: who sends how much to whom with which tag.
  */
-#include "program.h"
+#include "check_program.h"
 
 struct letter {
     int source, target, tag;

@@ -2,7 +2,7 @@
  *
  * The kinds of worlds that random programs run in.
  */
-#include "program.h"
+#include "check_program.h"
 
 #include <stdio.h>
 #include <stdlib.h>

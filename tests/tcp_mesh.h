@@ -5,7 +5,7 @@
 #ifndef TEST_TCP_MESH_H
 #define TEST_TCP_MESH_H
 
-#include "mesh.h"
+#include "check_mesh.h"
 #include "transport/proof.h"
 #include "transport/tcp.h"
 

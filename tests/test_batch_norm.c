@@ -6,8 +6,8 @@
  * as PyTorch has them; batches without a variance.
  */
 #include "base/share.h"
+#include "check_nn.h"
 #include "conformance_world.h"
-#include "nn.h"
 #include "nn_reference.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
 /* ctest: timeout=120 labels=asan,tsan waits */
 /* Joining a cluster on one host, by memory and by tcp. Several hosts are in test_netns.c. */
 #include "base/clock.h"
-#include "hosts.h"
+#include "check_hosts.h"
 #include "ranks.h"
 #include "world/board.h"
 #include <pthread.h>

@@ -2,7 +2,7 @@
 /* ctest: timeout=120 labels=asan waits */
 /* Jobs on several hosts, which are network namespaces here, joined by virtual cables: IPv4, IPv6 only, a host of many
  * addresses, one that falls silent, hosts that cannot reach each other. Skipped where namespaces may not be made. */
-#include "hosts.h"
+#include "check_hosts.h"
 #include "ranks.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -3,7 +3,7 @@
  *
  * Kernels: every instruction set gives the same bits, exp is as exact as it says, random numbers are what they should be.
  */
-#include "nn.h"
+#include "check_nn.h"
 #include "nn/nn_kernels.h"
 #include "nn/random_key.h"
 

@@ -4,7 +4,7 @@
  * Every layer and every loss against a reference in double: outputs and loss directly, gradients against central
  * differences of the reference. Each layer stands behind a linear one, whose gradients come through its input.
  */
-#include "nn.h"
+#include "check_nn.h"
 #include "nn_reference.h"
 
 #include <math.h>

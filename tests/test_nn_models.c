@@ -4,7 +4,7 @@
  * Whole models: the first loss is that of knowing nothing, one batch can be learnt by heart, a step against the gradient
  * lowers the loss by what the gradient says, and the same bits come out for any threads and any grouping of grains.
  */
-#include "nn.h"
+#include "check_nn.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * are not finite, wrong input, memory that runs out, and two ranks that multiply matrices at the same time.
  */
 #include "base/alloc.h"
-#include "nn.h"
+#include "check_nn.h"
 
 #include <math.h>
 #include <pthread.h>

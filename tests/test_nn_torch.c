@@ -4,7 +4,7 @@
  * A GPT against PyTorch (nn_torch.py): what every layer gives, the first gradients, ten AdamW steps. Skipped where PyTorch
  * is not installed.
  */
-#include "nn.h"
+#include "check_nn.h"
 #include "nn/pass.h"
 
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * of them is killed, ends, stops for a while, makes another call, cancels, runs out of time, frees a comm or leaves.
  *     test_program_faults [FROM:COUNT] [WORLD]       TUTTI_TEST_SEEDS=FROM:COUNT does the same
  */
-#include "program.h"
+#include "check_program.h"
 
 #include "base/clock.h"
 #include <poll.h>

@@ -4,7 +4,7 @@
  * Random programs: each seed makes one, which runs in every kind of world and gives the same bits in all of them.
  *     test_programs [FROM:COUNT] [WORLD]       TUTTI_TEST_SEEDS=FROM:COUNT does the same
  */
-#include "program.h"
+#include "check_program.h"
 
 #include <stdio.h>
 #include <stdlib.h>

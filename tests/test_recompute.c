@@ -5,7 +5,7 @@
  * threads, the parts of backward apart, several batches at once, branches within branches and values that are gone after
  * each layer; the memory that it needs; and models that it is refused for.
  */
-#include "nn.h"
+#include "check_nn.h"
 #include "sanitized.h"
 
 #include <stdlib.h>

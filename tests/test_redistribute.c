@@ -4,8 +4,8 @@
  * Redistributions on 1 to 8 ranks of every kind; a part of all cases, test_redistribute_full.c has the rest. What they say
  * of themselves; buffers, types and errors.
  */
+#include "check_redistribution.h"
 #include "conformance_world.h"
-#include "redistribution.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,8 +3,8 @@
  *
  * Every redistribution of test_redistribute.c, on 1 to 8 threads.
  */
+#include "check_redistribution.h"
 #include "conformance_world.h"
-#include "redistribution.h"
 
 static void run_cases(tutti_comm *comm, void *context)
 {

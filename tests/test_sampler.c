@@ -4,7 +4,7 @@
  * Sampling: what the sampler finds with all that it remembers, for texts that grow, end, differ and grow past the context,
  * is what one whole forward pass over the window finds; and the same tokens come of it.
  */
-#include "nn.h"
+#include "check_nn.h"
 #include "nn/pass.h"
 
 #include <math.h>

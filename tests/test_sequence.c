@@ -4,8 +4,8 @@
  * Rows that ranks share out: models of layers of all kinds have the bits of one rank, with both parts of backward apart, and
  * with recomputation; activations take what a formula says; what is refused. test_tensor has GPTs of many shapes.
  */
+#include "check_nn.h"
 #include "conformance_world.h"
-#include "nn.h"
 #include "width_pass.h"
 
 #include <string.h>

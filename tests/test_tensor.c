@@ -5,8 +5,8 @@
  * with the same width grains, which are those of one grain up to rounding; sizes that do not divide, grains without
  * classes or columns, dropout; how often ranks meet; a user's own layer; what is refused.
  */
+#include "check_nn.h"
 #include "conformance_world.h"
-#include "nn.h"
 #include "width_pass.h"
 
 #include <stdlib.h>

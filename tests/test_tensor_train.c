@@ -4,8 +4,8 @@
  * Training on a mesh of data and tensor: every pair of sizes of 1 to 8 ranks gives the losses, norms, weights and states of
  * the optimizer of one rank, bit for bit, with dropout and clipping.
  */
+#include "check_nn.h"
 #include "conformance_world.h"
-#include "nn.h"
 
 #include <stdlib.h>
 #include <string.h>

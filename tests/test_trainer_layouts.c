@@ -5,8 +5,8 @@
  * rank, bit for bit, with every stage of zero and every table of a pipeline, with dropout and clipping; saved on one mesh and
  * resumed on another after every step; stopped by any rank; a rank that cannot read its data.
  */
+#include "check_nn.h"
 #include "conformance_world.h"
-#include "nn.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,8 +5,8 @@
  * bit, with every stage of zero, with dropout and clipping, in one pass and in several; saved on one mesh and resumed on
  * another; stopped by any rank; a rank that cannot read its data; meshes that do not fit.
  */
+#include "check_nn.h"
 #include "conformance_world.h"
-#include "nn.h"
 
 #include <stdlib.h>
 #include <string.h>

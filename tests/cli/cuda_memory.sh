@@ -16,7 +16,7 @@ build() { # file, source…
 }
 mkdir fake cache
 build fake/libcuda.so.1 -D_GNU_SOURCE "$SRC/tests/fake/cuda.c" "$SRC/tests/fake/cuda_kernels.c"
-build fake/libnvrtc.so.13 "$SRC/tests/fake/nvrtc.c"
+build fake/libnvrtc.so.13 "$SRC/tests/fake/fake_nvrtc.c"
 OUT=$(TUTTI_CUDA_PATH=$PWD/fake TUTTI_CACHE=$PWD/cache timeout 200 "$BUILD/tests/test_stream_memory" cuda:0 2>&1)
 STATUS=$?
 check "on the first GPU ($(tail -n 3 <<<"$OUT"))" 0 $STATUS

@@ -17,7 +17,7 @@ build() { # file, source…
 }
 mkdir fake cache
 build fake/libcuda.so.1 -D_GNU_SOURCE "$SRC/tests/fake/cuda.c" "$SRC/tests/fake/cuda_kernels.c"
-build fake/libnvrtc.so.13 "$SRC/tests/fake/nvrtc.c"
+build fake/libnvrtc.so.13 "$SRC/tests/fake/fake_nvrtc.c"
 export TUTTI_CUDA_PATH=$PWD/fake TUTTI_CACHE=$PWD/cache TUTTI_EXACT=1 # without NCCL, which may be here
 
 try() { # what, program, argument…

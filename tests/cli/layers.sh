@@ -95,3 +95,6 @@ wrong=$(check "$SRC")
 
 twice=$(grep -rhoE --include='*.h' '^(struct|enum|union) tti_[a-z0-9_]+ [{]' "$SRC/src" | sort | uniq -d)
 [ -z "$twice" ] || { echo "defined in two headers: $twice"; exit 1; }
+
+same=$(find "$SRC/src" "$SRC/include" "$SRC/tests" -name '*.[ch]' -printf '%f\n' | sort | uniq -d)
+[ -z "$same" ] || { echo "two files have one name: $same"; exit 1; }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # ctest: labels=asan timeout=240
-# Compiling kernels without a GPU: an NVRTC that compiles nothing (tests/fake/nvrtc.c) succeeds, fails with a log, is too old
+# Compiling kernels without a GPU: an NVRTC that compiles nothing (tests/fake/fake_nvrtc.c) succeeds, fails with a log, is too old
 # or lacks a function; and what becomes of compiled code on disk.
 source "$(dirname "$0")/run.bash"
 for name in $(compgen -e | grep -E '^(TUTTI_|FAKE_)'); do unset "$name"; done
@@ -16,8 +16,8 @@ build() { # file, source…
 }
 mkdir good short home
 build good/libcuda.so.1 "$SRC/tests/fake/cuda.c" "$SRC/tests/fake/cuda_kernels.c"
-build good/libnvrtc.so.13 "$SRC/tests/fake/nvrtc.c"
-build short/libnvrtc.so.13 "$SRC/tests/fake/nvrtc.c" -DFAKE_WITHOUT_PTX
+build good/libnvrtc.so.13 "$SRC/tests/fake/fake_nvrtc.c"
+build short/libnvrtc.so.13 "$SRC/tests/fake/fake_nvrtc.c" -DFAKE_WITHOUT_PTX
 cp good/libcuda.so.1 short/
 export HOME=$PWD/home TUTTI_CUDA_PATH=$PWD/good FAKE_NVRTC_COUNT=$PWD/count
 

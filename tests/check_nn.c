@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "nn.h"
+#include "check_nn.h"
 
 #include <stdlib.h>
 

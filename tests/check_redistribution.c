@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "redistribution.h"
+#include "check_redistribution.h"
 
 #include "conformance_world.h"
 #include "train/shuffle.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "mesh.h"
+#include "check_mesh.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #ifndef TEST_HOSTS_H
 #define TEST_HOSTS_H
 
-#include "mesh.h"
+#include "check_mesh.h"
 #include "world/cluster.h"
 
 /* What one process is to do. */

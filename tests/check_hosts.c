@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "hosts.h"
+#include "check_hosts.h"
 
 #include "base/clock.h"
 #include "ranks.h"
