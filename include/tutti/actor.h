@@ -52,25 +52,28 @@ typedef struct tutti_actors_options {
     int64_t free_grace_ms; /* how long tutti_actors_free waits for handlers to return; 10 s */
 } tutti_actors_options;
 
-/* Collective over `comm`: every rank calls it, and has no actor at first. `options` may be NULL. They use a comm of their own,
- * which does without ranks that fail: neither does a request disturb a collective, nor a lost rank the others' requests. */
+/* Collective over `comm`: every rank calls it, and has no actor at first. `options` may be NULL. They use a comm of
+ * their own, which does without ranks that fail: neither does a request disturb a collective, nor a lost rank the
+ * others' requests. */
 TUTTI_API tutti_status tutti_actors_create(tutti_comm *comm, const tutti_actors_options *options,
                                            tutti_actors **actors);
 
-/* Goes on after tutti_comm_rebuild or tutti_comm_shrink: the actors of this rank, their state and what waits in their mailboxes stay,
- * and requests go to the ranks of `comm`, which is of the new epoch; one that was started again is reached again. Collective over
- * `comm`: ranks that were started again call tutti_actors_create with the same payload_bytes meanwhile. What was asked another rank
- * before has ended with its loss or with ERR_EPOCH, and what another rank had asked is not answered. Before the old comm is freed; not
- * by a handler. Once it has failed on a comm, it may be called on a later one. */
+/* Goes on after tutti_comm_rebuild or tutti_comm_shrink: the actors of this rank, their state and what waits in
+ * their mailboxes stay, and requests go to the ranks of `comm`, which is of the new epoch; one that was started
+ * again is reached again. Collective over `comm`: ranks that were started again call tutti_actors_create with the
+ * same payload_bytes meanwhile. What was asked another rank before has ended with its loss or with ERR_EPOCH, and
+ * what another rank had asked is not answered. Before the old comm is freed; not by a handler. Once it has failed on
+ * a comm, it may be called on a later one. */
 TUTTI_API tutti_status tutti_actors_renew(tutti_actors *actors, tutti_comm *comm);
 
-/* Stops all actors of this rank, answers every request that is pending, in either direction, tells the other ranks, and frees.
- * Not collective, to be called once and before the comm is freed; not by a handler (ERR_ARGUMENT). ERR_TIMEOUT: a handler has
- * not returned, which the error names; every other actor has ended, nothing is freed, and it may be called again. NULL is ignored. */
+/* Stops all actors of this rank, answers every request that is pending, in either direction, tells the other ranks,
+ * and frees. Not collective, to be called once and before the comm is freed; not by a handler (ERR_ARGUMENT).
+ * ERR_TIMEOUT: a handler has not returned, which the error names; every other actor has ended, nothing is freed, and
+ * it may be called again. NULL is ignored. */
 TUTTI_API tutti_status tutti_actors_free(tutti_actors *actors);
 
-/* Why the last call or request with this object failed, whichever thread made it; NULL: none has. Valid until the calling thread
- * asks again. A callback of tutti_when_ended is given the error of its own request. */
+/* Why the last call or request with this object failed, whichever thread made it; NULL: none has. Valid until the
+ * calling thread asks again. A callback of tutti_when_ended is given the error of its own request. */
 TUTTI_API const tutti_error *tutti_actors_error(tutti_actors *actors);
 
 /* ---- Requests -------------------------------------------------------------------------------------------------- */
@@ -82,8 +85,8 @@ TUTTI_API const tutti_error *tutti_actors_error(tutti_actors *actors);
  *   ERR_COUNT   more bytes than payload_bytes
  *   other       the loss of the rank, the deadline, or what the handler failed with; the error says which */
 
-/* Waits for the answer, of at most `answer_bytes`, of which there are *received (may be NULL); a longer one is ERR_TRUNCATED.
- * deadline_ms 0: that of the options. */
+/* Waits for the answer, of at most `answer_bytes`, of which there are *received (may be NULL); a longer one is
+ * ERR_TRUNCATED. deadline_ms 0: that of the options. */
 TUTTI_API tutti_status tutti_actor_ask(tutti_actors *actors, int rank, const char *name, const void *data, size_t bytes,
                                        void *answer, size_t answer_bytes, size_t *received, int64_t deadline_ms);
 /* The same as an op; `answer` and `received` must stay until it has ended. Cancelling it disturbs no other request. */
@@ -98,7 +101,8 @@ TUTTI_API tutti_status tutti_actor_tell(tutti_actors *actors, int rank, const ch
 TUTTI_API tutti_status tutti_actor_tell_start(tutti_actors *actors, int rank, const char *name, const void *data,
                                               size_t bytes, tutti_op *op);
 
-/* Death watch: the op ends when the actor does. OK: it was stopped; else with the error that it failed with, or that of its rank. */
+/* Death watch: the op ends when the actor does. OK: it was stopped; else with the error that it failed with, or that
+ * of its rank. */
 TUTTI_API tutti_status tutti_actor_watch_start(tutti_actors *actors, int rank, const char *name, tutti_op *op);
 
 /* ---- An actor -------------------------------------------------------------------------------------------------- */
@@ -138,8 +142,9 @@ typedef struct tutti_actor_options {
     const char *parent; /* name of the actor that it is a child of; NULL: of none */
     void *context;      /* given to the functions below */
 
-    /* Handles one request. Anything but OK: the actor has failed with it (tutti_actor_fail says more), and a request that it has
-     * not answered is answered with it. Calls of one actor's functions never overlap, and no lock is held during one. */
+    /* Handles one request. Anything but OK: the actor has failed with it (tutti_actor_fail says more), and a request
+     * that it has not answered is answered with it. Calls of one actor's functions never overlap, and no lock is
+     * held during one. */
     tutti_status (*handle)(tutti_actor *self, void *state, tutti_request *request);
     /* Makes the state, at first by whoever creates the actor, and again at each restart; NULL: `context` is the state. */
     tutti_status (*start)(tutti_actor *self, void *context, void **state);
@@ -156,23 +161,25 @@ typedef struct tutti_actor_options {
 /* Creates an actor of this rank. Fails as `start` does, or where the name is taken. */
 TUTTI_API tutti_status tutti_actor_create(tutti_actors *actors, const tutti_actor_options *options);
 
-/* Asks for its end: after the request that it handles now, and its children's end, it answers all others with ERR_ACTOR, calls
- * `stop`, and is forgotten. Does not wait: tutti_actor_watch_start tells the end. ERR_ACTOR: there is none of that name. */
+/* Asks for its end: after the request that it handles now, and its children's end, it answers all others with
+ * ERR_ACTOR, calls `stop`, and is forgotten. Does not wait: tutti_actor_watch_start tells the end. ERR_ACTOR: there
+ * is none of that name. */
 TUTTI_API tutti_status tutti_actor_stop(tutti_actors *actors, const char *name);
 
 /* ---- Inside of its functions ----------------------------------------------------------------------------------- */
 
-/* Answers a request. ERR_ARGUMENT: it has been answered by the handler before, which stands, or expects none. The answer of one
- * whose asker has given up is dropped, with OK. */
+/* Answers a request. ERR_ARGUMENT: it has been answered by the handler before, which stands, or expects none. The
+ * answer of one whose asker has given up is dropped, with OK. */
 TUTTI_API tutti_status tutti_request_answer(tutti_request *request, const void *data, size_t bytes);
 /* The same with an error, of `status` and with this sentence (may be NULL); the actor goes on. */
 TUTTI_API tutti_status tutti_request_refuse(tutti_request *request, tutti_status status, const char *text);
 
-/* Keeps a request to be answered later, by any thread. Returns its number, or 0 where it has been answered or expects no answer.
- * A handler that returns OK and has neither answered nor kept has given no answer. What is still kept when the actor restarts or
- * ends is answered with that. */
+/* Keeps a request to be answered later, by any thread. Returns its number, or 0 where it has been answered or
+ * expects no answer. A handler that returns OK and has neither answered nor kept has given no answer. What is still
+ * kept when the actor restarts or ends is answered with that. */
 TUTTI_API uint64_t tutti_request_keep(tutti_request *request);
-/* Answers it: with `data`, or with the error `status`, of which `data` is the sentence (NULL: the status' own). ERR_HANDLE: it has been answered, or its actor is gone. */
+/* Answers it: with `data`, or with the error `status`, of which `data` is the sentence (NULL: the status' own).
+ * ERR_HANDLE: it has been answered, or its actor is gone. */
 TUTTI_API tutti_status tutti_actors_answer(tutti_actors *actors, uint64_t kept, tutti_status status, const void *data,
                                            size_t bytes);
 
@@ -180,8 +187,8 @@ TUTTI_API tutti_status tutti_actors_answer(tutti_actors *actors, uint64_t kept, 
  * every_ms; one that is still in the mailbox is not doubled. Replaces one of the same number; after_ms -1: takes it away. A
  * restart takes all away. By its own functions only. */
 TUTTI_API tutti_status tutti_actor_timer(tutti_actor *self, int64_t number, int64_t after_ms, int64_t every_ms);
-/* Has this actor given a request of kind ENDED when that one ends, or at once where there is none; until it restarts. By its own
- * functions only. */
+/* Has this actor given a request of kind ENDED when that one ends, or at once where there is none; until it
+ * restarts. By its own functions only. */
 TUTTI_API tutti_status tutti_actor_watch(tutti_actor *self, int rank, const char *name);
 
 /* Notes a sentence for the error that its function is about to return: `return tutti_actor_fail(self, TUTTI_ERR_…, "…")`. */
@@ -241,8 +248,8 @@ typedef enum tutti_collective {
     TUTTI_DO_COLLECTIVES
 } tutti_collective;
 
-/* As the arguments of the call of that name. The buffers must stay until the request has ended; one that was given up, by its
- * deadline or by cancelling it, may still be carried out. */
+/* As the arguments of the call of that name. The buffers must stay until the request has ended; one that was given
+ * up, by its deadline or by cancelling it, may still be carried out. */
 typedef struct tutti_collective_call {
     tutti_collective kind;
     const void *in;
@@ -253,11 +260,12 @@ typedef struct tutti_collective_call {
     int root;                  /* likewise */
 } tutti_collective_call;
 
-/* Collective over `comm`: makes a duplicate of it, which the new actor of this rank owns. Every rank then asks its own actor for the
- * same calls in the same order; two actors of different names do not wait for each other. */
+/* Collective over `comm`: makes a duplicate of it, which the new actor of this rank owns. Every rank then asks its
+ * own actor for the same calls in the same order; two actors of different names do not wait for each other. */
 TUTTI_API tutti_status tutti_collective_actor(tutti_actors *actors, tutti_comm *comm, const char *name);
-/* `count` calls, which start and end together. The comm has the same deadline: where others do not come, the request is answered
- * with that, and the comm is broken, as after every other failure of it; later requests are answered with why. */
+/* `count` calls, which start and end together. The comm has the same deadline: where others do not come, the request
+ * is answered with that, and the comm is broken, as after every other failure of it; later requests are answered
+ * with why. */
 TUTTI_API tutti_status tutti_collective_do_start(tutti_actors *actors, const char *name,
                                                  const tutti_collective_call *calls, size_t count, int64_t deadline_ms,
                                                  tutti_op *op);
@@ -313,8 +321,8 @@ typedef struct tutti_world_request {
     int64_t deadline_ms; /* 0: that of the actors' options */
 } tutti_world_request;
 
-/* Starts the ranks. The actor ends, and what waits is answered with ERR_ACTOR, when the world cannot be made anew, or failed more
- * often in a row than `rebuilds` says. */
+/* Starts the ranks. The actor ends, and what waits is answered with ERR_ACTOR, when the world cannot be made anew,
+ * or failed more often in a row than `rebuilds` says. */
 TUTTI_API tutti_status tutti_world_actor(tutti_actors *actors, const char *name,
                                          const tutti_world_actor_options *options);
 /* What the request refers to, but for itself and the list of calls, must stay until all ranks are done. */

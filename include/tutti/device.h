@@ -51,8 +51,8 @@ TUTTI_API tutti_status tutti_device_open(const char *name, tutti_device **device
 TUTTI_API tutti_status tutti_device_open_for(tutti_comm *comm, const char *name, tutti_device **device,
                                              tutti_error *error);
 
-/* Like tutti_device_open with a context that the caller has made (a CUcontext, kind "cuda") and that outlives the device. Programs that
- * use CUDA's runtime need not: tutti_device_open uses the same context as they do. */
+/* Like tutti_device_open with a context that the caller has made (a CUcontext, kind "cuda") and that outlives the
+ * device. Programs that use CUDA's runtime need not: tutti_device_open uses the same context as they do. */
 TUTTI_API tutti_status tutti_device_adopt(const char *kind, void *context, tutti_device **device, tutti_error *error);
 
 /* Whether "cuda" (a GPU with a driver that is new enough), "nvrtc" or "nccl" can be used here. Loads its library. */
@@ -199,15 +199,16 @@ TUTTI_API tutti_comm *tutti_on(tutti_comm *comm, tutti_stream *stream);
  * staged, when it has ended. The handle stays good. */
 TUTTI_API tutti_status tutti_stream_wait(tutti_stream *stream, tutti_op op, tutti_error *error);
 
-/* Who carries out the comm's calls on streams, from its first one on: "cuda", "nccl", "staged", or "host" for those that the
- * host carries out in place, on device "host"; NULL before. Single calls that "cuda" or "nccl" cannot do are staged (refused, where TUTTI_DEVICE_PROVIDER asks for one);
- * tutti_comm_stats counts them, and a trace names the one of each. *why (may be NULL): why that one, good as long as the
- * comm. */
+/* Who carries out the comm's calls on streams, from its first one on: "cuda", "nccl", "staged", or "host" for those
+ * that the host carries out in place, on device "host"; NULL before. Single calls that "cuda" or "nccl" cannot do
+ * are staged (refused, where TUTTI_DEVICE_PROVIDER asks for one); tutti_comm_stats counts them, and a trace names
+ * the one of each. *why (may be NULL): why that one, good as long as the comm. */
 TUTTI_API const char *tutti_comm_provider(const tutti_comm *comm, const char **why);
 
-/* NCCL's own communicator (an ncclComm_t) of a comm whose calls on streams go by NCCL, for calls that are not here. It is there
- * from the comm's first call on a stream on, and stays the comm's: it goes with it, or when a rank is lost. All ranks use it in
- * one order with the comm's own calls on streams. ERR_UNSUPPORTED says why they go another way. */
+/* NCCL's own communicator (an ncclComm_t) of a comm whose calls on streams go by NCCL, for calls that are not here.
+ * It is there from the comm's first call on a stream on, and stays the comm's: it goes with it, or when a rank is
+ * lost. All ranks use it in one order with the comm's own calls on streams. ERR_UNSUPPORTED says why they go another
+ * way. */
 TUTTI_API tutti_status tutti_nccl_comm(tutti_comm *comm, void **native);
 
 #ifdef __cplusplus

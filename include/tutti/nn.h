@@ -159,9 +159,10 @@ enum {
     TUTTI_CUT_ROWS = 32
 };
 
-/* For forward and backward: the values of the layer's n-th tensor, counted from 0 in the order in which setup declared
- * them; a shared one is 0, and states follow the tensors. NULL: the layer has none of that number. The gradient goes to call->gradients[n], in
- * backward_weights, which adds to what is there where call->accumulate[n] says so. */
+/* For forward and backward: the values of the layer's n-th tensor, counted from 0 in the order in which setup
+ * declared them; a shared one is 0, and states follow the tensors. NULL: the layer has none of that number. The
+ * gradient goes to call->gradients[n], in backward_weights, which adds to what is there where call->accumulate[n]
+ * says so. */
 TUTTI_API const float *tutti_layer_values(const tutti_call *call, int n);
 
 /* For layers that are cut. How many width grains are here: 1 where the layer is WHOLE. */
@@ -173,7 +174,8 @@ TUTTI_API void tutti_call_outputs(const tutti_call *call, int grain, int64_t *fr
 /* The values of one grain of the layer's n-th tensor: as an array whose cut dimension is what the grain has. Of one that
  * is not cut: all. */
 TUTTI_API const float *tutti_grain_values(const tutti_call *call, int n, int grain);
-/* For place: the layer's n-th tensor (or state, which follow the tensors) is cut along `dimension`, in `sections` that are cut alike. */
+/* For place: the layer's n-th tensor (or state, which follow the tensors) is cut along `dimension`, in `sections`
+ * that are cut alike. */
 TUTTI_API tutti_status tutti_layer_cut(tutti_model *model, tutti_layer *layer, int n, int dimension, int sections);
 
 enum { TUTTI_READS_TOKENS = 1, TUTTI_READS_TARGETS = 2, TUTTI_READS_TARGET_VALUES = 4 };
@@ -265,9 +267,9 @@ typedef struct tutti_batch_norm {
     double momentum; /* of this batch in the running mean and variance; 0: 0.1 */
 } tutti_batch_norm;
 
-/* Each column over all rows of the global batch, those of other ranks too (tutti_pass_options.batch). Its states running_mean
- * and running_var (without bias) change with each forward in training, and are what evaluation uses. A batch is one pass.
- * `batch_norm` may be NULL. */
+/* Each column over all rows of the global batch, those of other ranks too (tutti_pass_options.batch). Its states
+ * running_mean and running_var (without bias) change with each forward in training, and are what evaluation uses. A
+ * batch is one pass. `batch_norm` may be NULL. */
 TUTTI_API tutti_status tutti_add_batch_norm(tutti_model *model, const char *name, const tutti_batch_norm *batch_norm);
 TUTTI_API tutti_status tutti_add_gelu(tutti_model *model, const char *name);
 TUTTI_API tutti_status tutti_add_relu(tutti_model *model, const char *name);
@@ -359,8 +361,9 @@ TUTTI_API int tutti_model_width_grains(const tutti_model *model);
 TUTTI_API void tutti_tensor_take(const tutti_model *model, int index, const float *whole, float *local);
 TUTTI_API void tutti_tensor_put(const tutti_model *model, int index, const float *local, float *whole);
 
-/* States: what layers keep that is not trained, such as running means. They are numbered like tensors; `values` (may be NULL)
- * gets where this one lies, and NULL where there is no memory. Whoever saves the model's tensors saves these too. */
+/* States: what layers keep that is not trained, such as running means. They are numbered like tensors; `values` (may
+ * be NULL) gets where this one lies, and NULL where there is no memory. Whoever saves the model's tensors saves
+ * these too. */
 TUTTI_API int tutti_model_states(const tutti_model *model);
 TUTTI_API const tutti_tensor *tutti_model_state(tutti_model *model, int index, float **values);
 

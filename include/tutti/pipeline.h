@@ -127,8 +127,8 @@ TUTTI_API void tutti_pipeline_picture(const tutti_pipeline *pipeline, const tutt
 
 enum { TUTTI_PIPELINE_REASON_BYTES = 256 };
 
-/* One step, as a stage's function is given it. A boundary is NULL where there is no stage on that side. All four are the same
- * memory from the forward step of a micro-batch to the end of its backward step. */
+/* One step, as a stage's function is given it. A boundary is NULL where there is no stage on that side. All four are
+ * the same memory from the forward step of a micro-batch to the end of its backward step. */
 typedef struct tutti_pipeline_call {
     tutti_pipeline_part part;
     int stage, chunk, micro;
@@ -156,8 +156,8 @@ typedef struct tutti_pipeline_settings {
 
 typedef struct tutti_pipeline_runner tutti_pipeline_runner;
 
-/* Collective. The table is checked, and must be the same on all ranks, and outlive the runner. On failure *runner is NULL and
- * all ranks get the same status; error->rank says which one it is about. */
+/* Collective. The table is checked, and must be the same on all ranks, and outlive the runner. On failure *runner is
+ * NULL and all ranks get the same status; error->rank says which one it is about. */
 TUTTI_API tutti_status tutti_pipeline_runner_create(tutti_comm *comm, const tutti_pipeline *pipeline,
                                                     const tutti_pipeline_settings *settings,
                                                     tutti_pipeline_runner **runner, tutti_error *error);
@@ -181,8 +181,8 @@ TUTTI_API tutti_status tutti_pipeline_run(tutti_pipeline_runner *runner, tutti_p
 /* The run ends before this rank's next step, on all ranks: ERR_CANCELLED. Without one, the next run does so at once. May be
  * called from a signal handler and from other threads. */
 TUTTI_API void tutti_pipeline_cancel(tutti_pipeline_runner *runner);
-/* Collective: when each step of the last run ran, in seconds, (steps of all ranks, rank by rank), for a picture. Ranks' clocks
- * are compared at the end of the run. */
+/* Collective: when each step of the last run ran, in seconds, (steps of all ranks, rank by rank), for a picture.
+ * Ranks' clocks are compared at the end of the run. */
 TUTTI_API tutti_status tutti_pipeline_timeline(tutti_pipeline_runner *runner, tutti_pipeline_span *spans,
                                                tutti_error *error);
 /* Where its next call is, for errors; as tutti_at. */

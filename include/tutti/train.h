@@ -255,8 +255,9 @@ TUTTI_API tutti_status tutti_ddp_begin(tutti_ddp *ddp, bool last);
 TUTTI_API tutti_status tutti_ddp_ready(tutti_ddp *ddp, size_t index);
 /* The same for a run of elements, counted over all parameters one after the other: for tutti_pass_backward. */
 TUTTI_API tutti_status tutti_ddp_ready_run(tutti_ddp *ddp, size_t offset, size_t count);
-/* Collective. Ends the pass that was begun with `last`. Parameters that were not all ready in some pass of this step are
- * ERR_ARGUMENT, which names them, on all ranks, and breaks the comm; but see allow_unused. *total (may be NULL) gets the sum of all ranks' counts. */
+/* Collective. Ends the pass that was begun with `last`. Parameters that were not all ready in some pass of this step
+ * are ERR_ARGUMENT, which names them, on all ranks, and breaks the comm; but see allow_unused. *total (may be NULL)
+ * gets the sum of all ranks' counts. */
 TUTTI_API tutti_status tutti_ddp_end(tutti_ddp *ddp, double count, double *total);
 
 /* Where the gradient of a parameter goes in this pass, until it is ready; with grains: of its first partial. */
@@ -294,8 +295,8 @@ TUTTI_API size_t tutti_ddp_bytes(const tutti_ddp *ddp); /* of its buffers */
 /* Where its next call is, for errors; as tutti_at. */
 TUTTI_API tutti_ddp *tutti_ddp_at(tutti_ddp *ddp, const char *file, int line);
 
-/* With grains: passes of a step; those of this rank in the pass that has begun (or the first one), `first` to `first + count`;
- * and where the gradient of each subtree goes (below zero 2). */
+/* With grains: passes of a step; those of this rank in the pass that has begun (or the first one), `first` to `first
+ * + count`; and where the gradient of each subtree goes (below zero 2). */
 TUTTI_API int tutti_ddp_passes(const tutti_ddp *ddp);
 TUTTI_API void tutti_ddp_grains(const tutti_ddp *ddp, int *first, int *count);
 TUTTI_API int tutti_ddp_partials(const tutti_ddp *ddp, const int **bounds, float *const **gradients);
@@ -328,8 +329,8 @@ typedef struct tutti_server_options {
     int64_t deadline_ms; /* how long a push waits for others before ERR_TIMEOUT names the slowest; 0: the world's */
 } tutti_server_options;
 
-/* Collective over `comm`, with the same options and list (names, counts) on all ranks. Servers need no values and gradients in
- * it. The list must outlive the server. On failure every rank gets the same status. */
+/* Collective over `comm`, with the same options and list (names, counts) on all ranks. Servers need no values and
+ * gradients in it. The list must outlive the server. On failure every rank gets the same status. */
 TUTTI_API tutti_status tutti_server_create(tutti_comm *comm, const tutti_parameter *parameters, size_t count,
                                            const tutti_server_options *options, tutti_server **server,
                                            tutti_error *error);
@@ -358,8 +359,8 @@ typedef struct tutti_pushed {
     int64_t ahead;     /* steps of this worker more than the slowest one's, when this was answered */
 } tutti_pushed;
 
-/* Hands over the gradients and waits until this worker may go on. ERR_DIVERGED: loss or gradients are not finite, and nothing
- * was changed. `pushed` may be NULL. */
+/* Hands over the gradients and waits until this worker may go on. ERR_DIVERGED: loss or gradients are not finite,
+ * and nothing was changed. `pushed` may be NULL. */
 TUTTI_API tutti_status tutti_server_push(tutti_server *server, const tutti_push *push, tutti_pushed *pushed);
 /* The newest values, into the parameters. With more than staleness 0 they may be of several updates. */
 TUTTI_API tutti_status tutti_server_pull(tutti_server *server);
@@ -430,17 +431,18 @@ typedef struct tutti_shards_report {
     double comm_seconds; /* and of these what went by in communication, or waiting for other ranks */
 } tutti_shards_report;
 
-/* Collective, with the same sizes, unit and use of `after` on all ranks. On failure *shards is NULL and every rank gets the same
- * status; error->rank says which one it is about. */
+/* Collective, with the same sizes, unit and use of `after` on all ranks. On failure *shards is NULL and every rank
+ * gets the same status; error->rank says which one it is about. */
 TUTTI_API tutti_status tutti_shards_create(tutti_comm *comm, const tutti_shards_options *options, tutti_shards **shards,
                                            tutti_error *error);
 TUTTI_API void tutti_shards_free(tutti_shards *shards); /* not collective; NULL is ignored */
 /* The slice of a rank of an input of `count` numbers: `inputs` of them from `first` on. */
 TUTTI_API tutti_status tutti_shards_slice(const tutti_shards *shards, size_t count, int rank, size_t *first,
                                           size_t *inputs);
-/* Collective. `input`: the whole one, `count` numbers, on every rank; only its slice is read there. `report` may be NULL, and is
- * set after success only. Where a function has failed, or partial outputs have different lengths (ERR_MISMATCH, which names two
- * ranks and both lengths), or a loss or norm is not finite (ERR_DIVERGED), all ranks get that status; the shards may step again. */
+/* Collective. `input`: the whole one, `count` numbers, on every rank; only its slice is read there. `report` may be
+ * NULL, and is set after success only. Where a function has failed, or partial outputs have different lengths
+ * (ERR_MISMATCH, which names two ranks and both lengths), or a loss or norm is not finite (ERR_DIVERGED), all ranks
+ * get that status; the shards may step again. */
 TUTTI_API tutti_status tutti_shards_step(tutti_shards *shards, const float *input, size_t count,
                                          tutti_shards_report *report);
 /* Why the last call has failed, error->rank the rank it is about; NULL: it has not. tutti_explain tells it too. */
@@ -544,17 +546,19 @@ TUTTI_API void tutti_train_options_init(tutti_train_options *options); /* the de
 
 typedef struct tutti_trainer tutti_trainer;
 
-/* Makes data, model, optimizer and ddp, and resumes where asked. The folder of checkpoints, which all hosts share under one
- * path, is this run's until the trainer is freed: another run that is to save there is refused. On failure *trainer is NULL and every rank gets the
- * same status; error->rank says which one it is about. Texts of the options must outlive the trainer. */
+/* Makes data, model, optimizer and ddp, and resumes where asked. The folder of checkpoints, which all hosts share
+ * under one path, is this run's until the trainer is freed: another run that is to save there is refused. On failure
+ * *trainer is NULL and every rank gets the same status; error->rank says which one it is about. Texts of the options
+ * must outlive the trainer. */
 TUTTI_API tutti_status tutti_trainer_create(tutti_comm *comm, const tutti_train_options *options,
                                             tutti_trainer **trainer, tutti_error *error);
 TUTTI_API void tutti_trainer_free(tutti_trainer *trainer); /* not collective; NULL is ignored */
 
-/* With options.server: true if this rank serves. Then tutti_trainer_serve is all that it calls before tutti_trainer_free; it
- * returns when every worker has freed its trainer or is lost. Workers make the other calls, in the same order; with staleness
- * not at the same time, but validations, saves and hashes together. Of a save that fails only the worker that writes learns. A
- * worker that is lost is not waited for; one whose call fails by itself leaves by tutti_trainer_free. */
+/* With options.server: true if this rank serves. Then tutti_trainer_serve is all that it calls before
+ * tutti_trainer_free; it returns when every worker has freed its trainer or is lost. Workers make the other calls,
+ * in the same order; with staleness not at the same time, but validations, saves and hashes together. Of a save that
+ * fails only the worker that writes learns. A worker that is lost is not waited for; one whose call fails by itself
+ * leaves by tutti_trainer_free. */
 TUTTI_API bool tutti_trainer_serves(const tutti_trainer *trainer);
 TUTTI_API tutti_status tutti_trainer_serve(tutti_trainer *trainer);
 
@@ -582,14 +586,15 @@ typedef struct tutti_train_step {
 TUTTI_API tutti_status tutti_trainer_step(tutti_trainer *trainer, tutti_train_step *step);
 /* Mean loss over the held-out samples. NaN where none are held out. */
 TUTTI_API tutti_status tutti_trainer_validate(tutti_trainer *trainer, double *loss);
-/* Collective: all ranks write parts of the files. A failure, which all of them learn of, harms nothing: training may go on. With
- * save_async it waits for the save before, and returns when each rank has a copy of what it writes; what comes of it a later
- * step's save_failed says, or tutti_trainer_save_wait. One that nobody asked about is logged as a warning. */
+/* Collective: all ranks write parts of the files. A failure, which all of them learn of, harms nothing: training may
+ * go on. With save_async it waits for the save before, and returns when each rank has a copy of what it writes; what
+ * comes of it a later step's save_failed says, or tutti_trainer_save_wait. One that nobody asked about is logged as
+ * a warning. */
 TUTTI_API tutti_status tutti_trainer_save(tutti_trainer *trainer);
 /* Waits until a save in the background has ended. If it has failed and nobody was told yet, its status; else OK. */
 TUTTI_API tutti_status tutti_trainer_save_wait(tutti_trainer *trainer);
-/* Collective: rank 0 draws the last step as SVG, as tutti_pipeline_picture does: its pipeline, or without one the passes of all
- * ranks. `stream` (NULL: nothing is drawn) counts there only. ERR_ARGUMENT: no step was taken. */
+/* Collective: rank 0 draws the last step as SVG, as tutti_pipeline_picture does: its pipeline, or without one the
+ * passes of all ranks. `stream` (NULL: nothing is drawn) counts there only. ERR_ARGUMENT: no step was taken. */
 TUTTI_API tutti_status tutti_trainer_timeline(tutti_trainer *trainer, const char *title, FILE *stream);
 /* The next step tells all ranks. May be called from a signal handler. */
 TUTTI_API void tutti_trainer_stop(tutti_trainer *trainer);
@@ -615,12 +620,13 @@ typedef struct tutti_train_about {
 } tutti_train_about;
 
 TUTTI_API void tutti_trainer_describe(const tutti_trainer *trainer, tutti_train_about *about);
-/* What tutti_trainer_describe would say on rank `rank` of `ranks` with these options, or the trainer's own refusal of them: by the
- * trainer's own functions, without the others and without memory for a number. `data` may be "" where a vocabulary is given. */
+/* What tutti_trainer_describe would say on rank `rank` of `ranks` with these options, or the trainer's own refusal
+ * of them: by the trainer's own functions, without the others and without memory for a number. `data` may be ""
+ * where a vocabulary is given. */
 TUTTI_API tutti_status tutti_train_plan(const tutti_train_options *options, int ranks, int rank,
                                         tutti_train_about *about, tutti_error *error);
-/* Collective: of the weights, now, as tutti_weights_hash of all of them; it depends on the number of width grains, but not on
- * who has which. */
+/* Collective: of the weights, now, as tutti_weights_hash of all of them; it depends on the number of width grains,
+ * but not on who has which. */
 TUTTI_API uint64_t tutti_trainer_hash(const tutti_trainer *trainer);
 
 /* ---- Going on after the loss of a rank ------------------------------------------------------------------------- */
@@ -634,14 +640,14 @@ TUTTI_API uint64_t tutti_trainer_hash(const tutti_trainer *trainer);
  *         }
  * examples/survive.c has the checks, too. */
 
-/* Collective over a rebuilt world, or a comm made from it that has as many ranks: the trainer goes on there, with the state after
- * the newest step of which every part is had by some rank; else with that of the newest checkpoint in `save`; else as at first.
- * tutti_train_about says which. Ranks that were started again call tutti_trainer_create, with the same options. If it fails, since
- * another rank was lost, it can be called again on the next world; until it has succeeded nothing else can be done with the
- * trainer but to free it. */
+/* Collective over a rebuilt world, or a comm made from it that has as many ranks: the trainer goes on there, with
+ * the state after the newest step of which every part is had by some rank; else with that of the newest checkpoint
+ * in `save`; else as at first. tutti_train_about says which. Ranks that were started again call
+ * tutti_trainer_create, with the same options. If it fails, since another rank was lost, it can be called again on
+ * the next world; until it has succeeded nothing else can be done with the trainer but to free it. */
 TUTTI_API tutti_status tutti_trainer_restore(tutti_trainer *trainer, tutti_comm *comm);
-/* The last step that was taken, also by others before this rank was started again: what tutti_trainer_step told of it, as far as
- * it is the same on all ranks. NULL: none was, or the state is a checkpoint's. */
+/* The last step that was taken, also by others before this rank was started again: what tutti_trainer_step told of
+ * it, as far as it is the same on all ranks. NULL: none was, or the state is a checkpoint's. */
 TUTTI_API const tutti_train_step *tutti_trainer_last(const tutti_trainer *trainer);
 
 typedef enum tutti_train_phase {
@@ -669,9 +675,9 @@ typedef struct tutti_train_layout {
 
 enum { TUTTI_TRAIN_MESH_BYTES = 96, TUTTI_TRAIN_STAGES_BYTES = 2048 };
 
-/* All layouts of so many ranks that differ from each other: meshes, ZeRO, tables, and numbers of micro-batches and passes that
- * the grains of a rank can be cut into. Returns how many; the first `room` go to `layouts`. Whether the trainer takes one says
- * tutti_train_plan or tutti_train_estimate_layout. */
+/* All layouts of so many ranks that differ from each other: meshes, ZeRO, tables, and numbers of micro-batches and
+ * passes that the grains of a rank can be cut into. Returns how many; the first `room` go to `layouts`. Whether the
+ * trainer takes one says tutti_train_plan or tutti_train_estimate_layout. */
 TUTTI_API size_t tutti_train_layouts(const tutti_train_options *options, int ranks, tutti_train_layout *layouts,
                                      size_t room);
 /* Sets it in the options, whose mesh then lies in `mesh`. Where the width grains that the options give,
@@ -679,8 +685,8 @@ TUTTI_API size_t tutti_train_layouts(const tutti_train_options *options, int ran
 TUTTI_API void tutti_train_layout_set(const tutti_train_layout *layout, char mesh[TUTTI_TRAIN_MESH_BYTES],
                                       tutti_train_options *options);
 
-/* What goes along a link: `bytes` are those of the whole sum, of what all ranks have in the end or (TO_ALL) what one rank has
- * for all others, and of one message. */
+/* What goes along a link: `bytes` are those of the whole sum, of what all ranks have in the end or (TO_ALL) what one
+ * rank has for all others, and of one message. */
 typedef enum tutti_train_op {
     TUTTI_TRAIN_ALL_REDUCE,
     TUTTI_TRAIN_REDUCE_SCATTER,
@@ -690,8 +696,8 @@ typedef enum tutti_train_op {
     TUTTI_TRAIN_OPS
 } tutti_train_op;
 
-/* One of them, between so many ranks that are on so many hosts, as evenly as can be. `sharing`: transfers that use a host's link
- * to others at the same time, this one included; 1 on one host. */
+/* One of them, between so many ranks that are on so many hosts, as evenly as can be. `sharing`: transfers that use a
+ * host's link to others at the same time, this one included; 1 on one host. */
 typedef struct tutti_train_transfer {
     tutti_train_op op;
     int ranks, hosts, sharing;

@@ -451,10 +451,11 @@ TUTTI_API tutti_status tutti_group_end_start(tutti_comm *comm, tutti_op *op);
 
 /* ---- Ops: callbacks, and ops that are prepared once ------------------------------------------------------------ */
 
-/* Has `ended` called when the op has ended, exactly once, with its status and (NULL: success) its error: by whichever thread
- * ended it, which holds no lock; at once where it has ended already; of a prepared op at every end. An op may have several.
- * The handle stays good, and may be dropped. The callback may start ops and messages on a comm on which
- * nobody else makes calls meanwhile; it must not wait, which is refused. A comm is freed when its callbacks have returned. */
+/* Has `ended` called when the op has ended, exactly once, with its status and (NULL: success) its error: by
+ * whichever thread ended it, which holds no lock; at once where it has ended already; of a prepared op at every end.
+ * An op may have several. The handle stays good, and may be dropped. The callback may start ops and messages on a
+ * comm on which nobody else makes calls meanwhile; it must not wait, which is refused. A comm is freed when its
+ * callbacks have returned. */
 typedef void tutti_ended(void *context, tutti_status status, const tutti_error *error);
 TUTTI_API tutti_status tutti_when_ended(tutti_op op, tutti_ended *ended, void *context);
 
@@ -500,46 +501,49 @@ TUTTI_API tutti_status tutti_reduction_scaled_sum(double factor, tutti_reduction
  * or half of them with rank 0, since one that is silent may live: else ERR_EXCLUDED. Not so on one host under tutti run, whose
  * launcher knows who lives. */
 
-/* Which ranks of this comm are lost, in order: those that were when the comm broke, the same on every rank (over tcp without
- * tutti run, and on several hosts: as this rank knows), or as the last agreement that this rank took part in has found, the same on
- * all. Gives how many they are, and the numbers of the first `room` of them. `ranks` may be NULL if `room` is 0. A comm that is whole has none. */
+/* Which ranks of this comm are lost, in order: those that were when the comm broke, the same on every rank (over tcp
+ * without tutti run, and on several hosts: as this rank knows), or as the last agreement that this rank took part in
+ * has found, the same on all. Gives how many they are, and the numbers of the first `room` of them. `ranks` may be
+ * NULL if `room` is 0. A comm that is whole has none. */
 TUTTI_API tutti_status tutti_comm_lost(tutti_comm *comm, int *ranks, int room, int *count);
 
-/* The bitwise AND of what all ranks gave that are not lost, also on a comm that is broken. All get the same outcome, also if
- * ranks die meanwhile; what a rank gave before it died may be in it. Every rank of the comm that lives calls it, or has left.
- * ERR_TIMEOUT: a rank did not come within the deadline (tutti_within, or that of the comm); all get this then, that rank too
- * when it comes, and on this comm nobody agrees any more. */
+/* The bitwise AND of what all ranks gave that are not lost, also on a comm that is broken. All get the same outcome,
+ * also if ranks die meanwhile; what a rank gave before it died may be in it. Every rank of the comm that lives calls
+ * it, or has left. ERR_TIMEOUT: a rank did not come within the deadline (tutti_within, or that of the comm); all get
+ * this then, that rank too when it comes, and on this comm nobody agrees any more. */
 TUTTI_API tutti_status tutti_comm_agree(tutti_comm *comm, uint64_t mine, uint64_t *all);
 
 /* Breaks the comm for all its ranks, on purpose: ops in flight end with ERR_CANCELLED, which names this rank. */
 TUTTI_API tutti_status tutti_comm_revoke(tutti_comm *comm);
 
-/* Makes a comm of all ranks that are left of the world, or of what shrink has made before, in the same order and of the next
- * epoch (tutti_epoch). All of them call it, on a comm that is broken or has lost a rank; on a whole one it is ERR_ARGUMENT, and
- * nothing changes. All or nothing: if one cannot, all get an error. Each rank's memory stays its own; what it has made before,
- * comms and handles, is refused from then on (ERR_EPOCH), and has to be freed. A process that does not come within the deadline
- * is killed, since it could write into memory of the others, and is lost; a thread cannot be: ERR_TIMEOUT. Over tcp it gets
- * ERR_EXCLUDED when it comes. */
+/* Makes a comm of all ranks that are left of the world, or of what shrink has made before, in the same order and of
+ * the next epoch (tutti_epoch). All of them call it, on a comm that is broken or has lost a rank; on a whole one it
+ * is ERR_ARGUMENT, and nothing changes. All or nothing: if one cannot, all get an error. Each rank's memory stays
+ * its own; what it has made before, comms and handles, is refused from then on (ERR_EPOCH), and has to be freed. A
+ * process that does not come within the deadline is killed, since it could write into memory of the others, and is
+ * lost; a thread cannot be: ERR_TIMEOUT. Over tcp it gets ERR_EXCLUDED when it comes. */
 TUTTI_API tutti_status tutti_comm_shrink(tutti_comm *comm, tutti_comm **made);
 
-/* Makes the world again, with all its ranks and their numbers, of a later epoch: the launcher starts lost processes again (tutti run
- * --max-restarts N), whose `work` is called with a world of that epoch (tutti_epoch(world) > 0); all others call this, on the world
- * or what rebuild has made before, when an op has failed. All or nothing; when ranks are lost meanwhile, these are started again,
- * too. A process that does not come within the deadline is killed, and started again. Threads share their process's fate. Each
- * rank's memory stays its own; what it has made before is refused from then on (ERR_EPOCH), and has to be freed. On a whole comm
- * it is ERR_ARGUMENT, and nothing changes. ERR_UNSUPPORTED: the launcher does not start ranks again; ERR_JOIN: not any more, or a
- * rank has done its work and left. */
+/* Makes the world again, with all its ranks and their numbers, of a later epoch: the launcher starts lost processes
+ * again (tutti run --max-restarts N), whose `work` is called with a world of that epoch (tutti_epoch(world) > 0);
+ * all others call this, on the world or what rebuild has made before, when an op has failed. All or nothing; when
+ * ranks are lost meanwhile, these are started again, too. A process that does not come within the deadline is
+ * killed, and started again. Threads share their process's fate. Each rank's memory stays its own; what it has made
+ * before is refused from then on (ERR_EPOCH), and has to be freed. On a whole comm it is ERR_ARGUMENT, and nothing
+ * changes. ERR_UNSUPPORTED: the launcher does not start ranks again; ERR_JOIN: not any more, or a rank has done its
+ * work and left. */
 TUTTI_API tutti_status tutti_comm_rebuild(tutti_comm *comm, tutti_comm **made);
 /* True if the launcher starts lost processes of the comm's job again, as long as it has restarts left. */
 TUTTI_API bool tutti_comm_can_rebuild(const tutti_comm *comm);
 
-/* Makes a comm that was made from an earlier world again, with those of its ranks that `world` has, in its order: after a rebuild
- * all of them, after a shrink renumbered. Collective over `world`: each rank gives the comm that it was in, of whatever ranks, which
- * may answer ERR_EPOCH but not be freed yet; or NULL, as one must that was started again, or was in none. `made` is NULL where none of
- * the others was in one comm with this rank. ERR_MISMATCH: ranks that were in one comm give different ones. */
+/* Makes a comm that was made from an earlier world again, with those of its ranks that `world` has, in its order:
+ * after a rebuild all of them, after a shrink renumbered. Collective over `world`: each rank gives the comm that it
+ * was in, of whatever ranks, which may answer ERR_EPOCH but not be freed yet; or NULL, as one must that was started
+ * again, or was in none. `made` is NULL where none of the others was in one comm with this rank. ERR_MISMATCH: ranks
+ * that were in one comm give different ones. */
 TUTTI_API tutti_status tutti_comm_renew(tutti_comm *old, tutti_comm *world, tutti_comm **made);
-/* The same of a mesh, over the comm that is in place of the one that it was made from. ERR_ARGUMENT where that has lost ranks, so that
- * the sizes do not fit any more; or where all give NULL. */
+/* The same of a mesh, over the comm that is in place of the one that it was made from. ERR_ARGUMENT where that has
+ * lost ranks, so that the sizes do not fit any more; or where all give NULL. */
 TUTTI_API tutti_status tutti_mesh_renew(const tutti_mesh *old, tutti_comm *comm, tutti_mesh **mesh);
 
 /* ---- Statistics ------------------------------------------------------------------------------------------------ */
