@@ -3,6 +3,7 @@
  * tutti sim: the command's page, and what is predicted.
  */
 #include "cli/cli_sim.h"
+#include "cli/sim_faults.h"
 
 #include <string.h>
 
@@ -72,6 +73,19 @@ static const struct cli_flag sim_flags[] = {
     {.row = {"noise", TUTTI_OPTION_TEXT, "0ns", 0, 0, "every duration is longer by up to this, as the seed has it"},
      .offset = SIM_OFFSET(noise),
      .value = "TIME"},
+    {.row = {"faults", TUTTI_OPTION_BOOL, "0", 0, 1,
+             "instead of predicting: ranks die in random programs; looks for hangs, disagreements and wrong results"},
+     .offset = SIM_OFFSET(faults),
+     .is_switch = true},
+    {.row = {"seeds", TUTTI_OPTION_INT, "1000", 1, 1000000000, "faults: how many programs, from --seed on"},
+     .offset = SIM_OFFSET(seeds)},
+    {.row = {"ranks", TUTTI_OPTION_TEXT, "3-32", 0, 0, "faults: ranks of a program, 3 to 32; as the seed has it"},
+     .offset = SIM_OFFSET(ranks),
+     .value = "N-N"},
+    {.row = {"plant", TUTTI_OPTION_TEXT, "nothing", 0, 0,
+             "faults: what a rank does wrong on purpose behind a loss, to see that it is found"},
+     .offset = SIM_OFFSET(plant),
+     .choices = "nothing|hang|disagreement|result"},
     {.row = {.name = NULL}},
 };
 
@@ -80,18 +94,24 @@ static const struct cli_example sim_examples[] = {
     {"tutti sim all_reduce --hosts 512 --ranks-per-host 8 --link 400G:5us --local 50G:1us --bytes 1G",
      "by each algorithm, and which one the library would choose"},
     {"tutti sim broadcast --hosts 64 --sweep --svg broadcast.svg", "over sizes and numbers of hosts, as a picture too"},
+    {"tutti sim --faults --seeds 10000", "10000 programs whose ranks die; says which seeds have gone wrong"},
     {NULL, NULL},
 };
 
 const struct cli_page cli_sim_page = {
-    .usage = "tutti sim OPERATION [flags]",
+    .usage = "tutti sim OPERATION|--faults [flags]",
     .about = "Predicts how long a collective takes on hosts that are not there: the library itself runs, with all its "
              "ranks in one thread and in simulated time, on hosts and links as described; only the data are left out. "
              "Prints the time of each algorithm and marks the one that the library chooses.\n\n"
              "Rates are numbers with k, M, G or T (powers of 1000), times have ns, us, ms or s. The rate of a link is "
              "in bits per second, as links are named, that of memory in bytes per second; a trailing bit or B says "
              "otherwise (50GB). Sizes are powers of 1024. A run is reproduced by its seed. tutti bench --list names "
-             "the operations.",
+             "the operations.\n\n"
+             "With --faults each seed is a program instead: 3 to 32 ranks on 1 to 3 hosts, random collectives, links, "
+             "noise, and one to three deaths at any time, agreement and shrink included. Survivors agree, shrink and "
+             "go on. Their data, lost ranks, agreements and epochs are compared, ERR_EXCLUDED may only come to a "
+             "minority between hosts, and whatever takes too long in simulated time is a hang. The status is 1 if "
+             "anything was wrong.",
     .examples = sim_examples,
     .flags = sim_flags,
     .operands = true,
@@ -138,6 +158,37 @@ static int read_case(const struct sim_values *flags, const char *word, struct si
     if (flags->svg[0] != '\0' && flags->sweep == 0) return cli_refuse("sim", "--svg draws a sweep: add --sweep");
     if (cli_is_stdout(flags->svg) && cli_is_stdout(flags->json))
         return cli_refuse("sim", "--svg - and --json both write to stdout; give one of them a file");
+    return CLI_GO_ON;
+}
+
+static bool is_one_of(const char *name, const char *const names[3])
+{
+    return strcmp(name, names[0]) == 0 || strcmp(name, names[1]) == 0 || strcmp(name, names[2]) == 0;
+}
+
+static bool differs(const struct cli_flag *flag, const struct sim_values *flags, const struct sim_values *defaults)
+{
+    const char *given = (const char *)flags + flag->offset, *usual = (const char *)defaults + flag->offset;
+    if (flag->row.kind == TUTTI_OPTION_BOOL) return *given != *usual;
+    if (flag->row.kind != TUTTI_OPTION_TEXT) return *(const int64_t *)given != *(const int64_t *)usual;
+    return strcmp(*(const char *const *)given, *(const char *const *)usual) != 0;
+}
+
+/* Each of the two things that the command does has flags of its own. CLI_GO_ON if none of the other one's are set. */
+static int check_flags(const struct sim_values *flags)
+{
+    static const char *const of_faults[] = {"seeds", "ranks", "plant"}, *const of_both[] = {"faults", "seed", "json"};
+    struct sim_values defaults = {0};
+    char name_of_page[] = "sim", *none[] = {name_of_page, NULL};
+    int status = cli_parse("sim", &cli_sim_page, 1, none, &defaults, NULL);
+    if (status != CLI_GO_ON) return status;
+    for (const struct cli_flag *flag = sim_flags; flag->row.name != NULL; flag++) {
+        bool faults = is_one_of(flag->row.name, of_faults);
+        if (is_one_of(flag->row.name, of_both) || faults == flags->faults || !differs(flag, flags, &defaults)) continue;
+        const char *name = flag->row.name;
+        if (faults) return cli_refuse("sim", "--%s is for --faults, which is not given", name);
+        return cli_refuse("sim", "--%s does nothing with --faults: its programs take everything from the seed", name);
+    }
     return CLI_GO_ON;
 }
 
@@ -216,6 +267,9 @@ static int parse(int argc, char **argv, struct sim_values *flags, const char **w
         memmove(&argv[rest], &argv[rest + 1], (size_t)(argc - rest - 1) * sizeof *argv);
         argc--;
     }
+    if (*word != NULL && flags->faults)
+        return cli_refuse("sim", "--faults has programs of its own; it takes no operation such as '%s'", *word);
+    if (flags->faults) return CLI_GO_ON;
     int status = *word == NULL ? bench_json_check("sim", flags->json) : CLI_GO_ON;
     if (status != CLI_GO_ON || *word != NULL) return status;
     return cli_refuse("sim", "which operation? For example: tutti sim all_reduce");
@@ -239,6 +293,8 @@ int cli_sim(int argc, char **argv)
     struct sim_case c;
     const char *word = NULL;
     int status = parse(argc, argv, &flags, &word);
+    if (status == CLI_GO_ON) status = check_flags(&flags);
+    if (status == CLI_GO_ON && flags.faults) return sim_faults(&flags);
     if (status == CLI_GO_ON) status = read_case(&flags, word, &c);
     return status == CLI_GO_ON ? run(&flags, &c) : status;
 }

@@ -5,6 +5,7 @@
  *   sim_setup.c    rates and times as people write them, figures of links from a file
  *   sim_predict.c  the algorithms, and one simulated run of one of them
  *   sim_report.c   the tables, the JSON lines and the picture
+ *   sim_faults.h   instead of a prediction: programs whose ranks die
  */
 #ifndef TUTTI_CLI_CLI_SIM_H
 #define TUTTI_CLI_CLI_SIM_H
@@ -12,9 +13,10 @@
 #include "cli/bench.h"
 
 struct sim_values { /* the flags, as given */
-    bool sweep;
-    int64_t hosts, ranks_per_host, bytes, seed, root, limit_ms;
-    const char *link, *local, *overhead, *noise, *type, *reduction, *json, *svg, *buffers, *copy, *links;
+    bool sweep, faults;
+    int64_t hosts, ranks_per_host, bytes, seed, seeds, root, limit_ms;
+    const char *link, *local, *overhead, *noise, *type, *reduction, *json, *svg, *buffers, *copy, *links, *ranks,
+        *plant;
 };
 
 enum { SIM_MAX_POINTS = 32, SIM_LINE = 1024 };
