@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 enum { LARGE = 20000, DELAYS_US = 3000, WITHIN_MS = 1500, STOPPED_MS = 300, MOST = 10000, WARM_UP = 2 };
+enum { SETTLED_MS = 3000 }; /* a rank that was to stop while the world is rebuilt may do so when it is whole */
 enum { BARRIER, AGREE, REBUILD, MIXED };
 
 static const char *const places[] = {"barrier",   "agree",      "rebuild",        "mixed",      "all_reduce",
@@ -115,8 +116,11 @@ static void *die_later(void *argument)
     return NULL;
 }
 
+static bool dying; /* this rank, soon */
+
 static void arrange_death(const struct plan *plan, int round)
 {
+    dying = true;
     static struct death death;
     pthread_t thread;
     death = (struct death){how_of(plan, round), (long)(random_of(plan->seed + 3, (uint64_t)round) % DELAYS_US)};
@@ -146,7 +150,7 @@ static tutti_status call(tutti_comm *comm, int where)
 static tutti_status check_sum(tutti_comm *comm)
 {
     int64_t x = INT64_C(1) << tutti_rank(comm), sum = 0;
-    tutti_status status = tutti_all_reduce(comm, &x, &sum, 1, TUTTI_I64, TUTTI_SUM);
+    tutti_status status = tutti_all_reduce(tutti_within(comm, SETTLED_MS), &x, &sum, 1, TUTTI_I64, TUTTI_SUM);
     if (status != TUTTI_OK || sum == (INT64_C(1) << tutti_size(comm)) - 1) return status;
     fprintf(stderr, "bench_rebuild: rank %d: a sum is wrong\n", tutti_rank(comm));
     exit(1);
@@ -158,6 +162,7 @@ static void rebuild(struct state *state)
     tutti_comm_revoke(state->comm);
     if (tutti_comm_rebuild(tutti_within(state->comm, WITHIN_MS), &next) != TUTTI_OK)
         exit(tutti_explain(state->comm, stderr));
+    while (dying) pause(); /* that took less time: the others rebuild once more */
     if (state->comm != state->world) tutti_comm_free(state->comm);
     state->comm = next;
 }
@@ -184,7 +189,8 @@ static int count_open(void)
 static tutti_status meet(struct state *state)
 {
     int known[2] = {state->fresh ? -1 : state->round, state->fresh};
-    tutti_status status = tutti_all_reduce(state->comm, known, known, 2, TUTTI_I32, TUTTI_MAX);
+    tutti_status status = tutti_all_reduce(tutti_within(state->comm, SETTLED_MS), known, known, 2, TUTTI_I32,
+                                           TUTTI_MAX);
     if (status != TUTTI_OK) return status;
     state->round = known[0];
     state->fresh = false;
@@ -197,7 +203,8 @@ static void suffer(struct state *state, const struct plan *plan)
     int rank = tutti_rank(state->comm), size = tutti_size(state->comm), where = where_of(plan, state->round);
     bool victim = dies(plan, state->round, rank, size),
          first = rank == (dies(plan, state->round, 0, size) ? size - 1 : 0);
-    tutti_comm *comm = where == REBUILD || where == BARRIER ? state->comm : tutti_within(state->comm, STOPPED_MS);
+    bool settles = where == REBUILD || where == BARRIER;
+    tutti_comm *comm = tutti_within(state->comm, settles ? SETTLED_MS : STOPPED_MS);
     if (tutti_barrier(comm) != TUTTI_OK) return;
     state->died_ms = now_ms();
     if (victim && where == BARRIER) die(how_of(plan, state->round));
@@ -213,7 +220,8 @@ static void note_time(struct state *state)
 {
     double time = now_ms() - state->died_ms, slowest = time;
     if (state->died_ms == 0) slowest = 0;
-    if (tutti_all_reduce(state->comm, &slowest, &slowest, 1, TUTTI_F64, TUTTI_MAX) == TUTTI_OK && state->round < MOST)
+    tutti_comm *comm = tutti_within(state->comm, SETTLED_MS);
+    if (tutti_all_reduce(comm, &slowest, &slowest, 1, TUTTI_F64, TUTTI_MAX) == TUTTI_OK && state->round < MOST)
         state->times[state->round] = slowest;
 }
 
@@ -273,7 +281,7 @@ static int work(tutti_comm *world, int argc, char **argv)
         state.round++;
     }
     look_for_leaks(&state, &plan);
-    if (tutti_barrier(state.comm) != TUTTI_OK) return tutti_explain(state.comm, stderr);
+    if (tutti_barrier(tutti_within(state.comm, SETTLED_MS)) != TUTTI_OK) return tutti_explain(state.comm, stderr);
     report(&state, &plan);
     if (state.comm != world) tutti_comm_free(state.comm);
     return 0;

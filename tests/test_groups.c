@@ -522,6 +522,7 @@ static void peer_dies(tutti_comm *comm, struct fault_rank *self)
     CHECK(tutti_recv(first, &y, 1, TUTTI_F32, 1, 3, NULL) == TUTTI_OK);
     CHECK(tutti_all_reduce(first, &x, &x, 1, TUTTI_F32, TUTTI_SUM) == TUTTI_OK &&
           tutti_all_reduce(second, &x, &x, 1, TUTTI_F32, TUTTI_SUM) == TUTTI_OK);
+    fault_meet(comm); /* calls on a comm that is known to be broken are refused */
     if (rank == 1) _exit(0);
     tutti_status status = tutti_group_end(comm);
     CHECK_THAT(status == TUTTI_ERR_PEER_LOST, "status %d: %s", status, tutti_comm_error(comm)->text);

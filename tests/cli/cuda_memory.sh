@@ -20,7 +20,8 @@ build fake/libnvrtc.so.13 "$SRC/tests/fake/fake_nvrtc.c"
 OUT=$(TUTTI_CUDA_PATH=$PWD/fake TUTTI_CACHE=$PWD/cache timeout 200 "$BUILD/tests/test_stream_memory" cuda:0 2>&1)
 STATUS=$?
 check "on the first GPU ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
-OUT=$(TUTTI_CUDA_PATH=$PWD/fake TUTTI_CACHE=$PWD/cache timeout 100 "$BUILD/tests/test_stream_faults" cuda:0 2>&1)
+# Memory of a GPU that has failed cannot be given back: leaks are not looked for.
+OUT=$(ASAN_OPTIONS=detect_leaks=0 TUTTI_CUDA_PATH=$PWD/fake TUTTI_CACHE=$PWD/cache timeout 100 "$BUILD/tests/test_stream_faults" cuda:0 2>&1)
 STATUS=$?
 check "calls of the driver that fail ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
 for provider in cuda staged; do

@@ -103,8 +103,10 @@ static void add_moves(struct tti_nccl_calls *calls, const struct tti_shape *shap
     for (int distance = 1; distance < shape->size; distance++) {
         int to = (rank + distance) % shape->size, from = (rank - distance + shape->size) % shape->size;
         struct tti_flow gives = flow_between(shape, rank, to), takes = flow_between(shape, from, rank);
-        add(calls, (struct tti_nccl_call){TTI_NCCL_SEND, in + gives.source, NULL, gives.bytes, to});
-        add(calls, (struct tti_nccl_call){TTI_NCCL_RECV, NULL, out + takes.target, takes.bytes, from});
+        if (gives.bytes > 0)
+            add(calls, (struct tti_nccl_call){TTI_NCCL_SEND, in + gives.source, NULL, gives.bytes, to});
+        if (takes.bytes > 0)
+            add(calls, (struct tti_nccl_call){TTI_NCCL_RECV, NULL, out + takes.target, takes.bytes, from});
     }
 }
 
