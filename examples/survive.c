@@ -74,8 +74,7 @@ static int work(tutti_comm *world, int argc, char **argv)
     tutti_status status = begin(&run);
     while (status != TUTTI_OK || steps_taken(&run) < STEPS || !end(&run, &hash)) {
         if (status == TUTTI_OK && steps_taken(&run) < STEPS) {
-            if (tutti_rank(world) == victim && steps_taken(&run) + 1 == when && tutti_epoch(world) == 0)
-                raise(SIGKILL);
+            if (tutti_rank(world) == victim && steps_taken(&run) + 1 == when && tutti_epoch(world) == 0) raise(SIGKILL);
             status = tutti_trainer_step(run.trainer, NULL);
             if (status == TUTTI_OK) continue;
         }

@@ -6,7 +6,7 @@
 source "$(dirname "$0")/run.bash"
 [ -z "${SANITIZE:-}" ] || exit 77
 
-SMALL=(--data markov:order=2,states=16 --layers 2 --heads 2 --width 32 --context 16 --batch 8 --steps 12 --val-every 4)
+SMALL=(--data "markov:order=2,states=16" --layers 2 --heads 2 --width 32 --context 16 --batch 8 --steps 12 --val-every 4)
 
 tool train gpt "${SMALL[@]}" --steps 1
 if [ $STATUS != 0 ] && grep -q 'OpenBLAS' <<<"$ERR"; then

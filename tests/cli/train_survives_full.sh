@@ -5,7 +5,7 @@
 source "$(dirname "$0")/run.bash"
 [ -z "${SANITIZE:-}" ] || exit 77
 
-SMALL=(--data markov:order=2,states=16 --layers 2 --heads 2 --width 32 --context 16 --batch 8 --width-grains 2 --steps 10
+SMALL=(--data "markov:order=2,states=16" --layers 2 --heads 2 --width 32 --context 16 --batch 8 --width-grains 2 --steps 10
     --val-every 0 --save saved --save-every 4)
 
 tool train gpt "${SMALL[@]}" --steps 1
