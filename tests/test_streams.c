@@ -233,7 +233,8 @@ static void differ(tutti_comm *comm, struct fault_rank *self)
         done += status == TUTTI_OK;
     }
     const tutti_error *error = tutti_comm_error(comm);
-    CHECK_THAT(done == 40 && status == TUTTI_ERR_MISMATCH && error != NULL &&
+    /* 39: the other rank was told while this one was still in the call before */
+    CHECK_THAT((done == 40 || done == 39) && status == TUTTI_ERR_MISMATCH && error != NULL &&
                    strstr(error->text, "999 i32, sum) on a stream") != NULL,
                "after %d: %s", done, error == NULL ? "" : error->text);
     GOOD(&place, sync_place(&place));

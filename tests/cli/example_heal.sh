@@ -29,9 +29,10 @@ static int work(tutti_comm *world, int argc, char **argv)
 {
     int ranks[16], count = -1;
     tutti_comm *next = NULL;
-    if (argc != 3 || tutti_barrier(world) != TUTTI_OK) return 2;
+    if (argc != 3) return 2;
+    int whole = tutti_barrier(world) == TUTTI_OK; /* or one that came through it has ended by now */
     if (tutti_rank(world) < atoi(argv[2])) raise(atoi(argv[1]));
-    while (tutti_barrier(tutti_within(world, 300)) == TUTTI_OK) {}
+    while (whole && tutti_barrier(tutti_within(world, 300)) == TUTTI_OK) {}
     int epoch = (int)tutti_comm_error(world)->next_epoch;
     if (atoi(argv[1]) == SIGKILL) {
         if (tutti_comm_lost(world, ranks, 16, &count) != TUTTI_OK) return tutti_explain(world, stderr);
@@ -63,7 +64,8 @@ if [ -z "$SANITIZE" ]; then
             matches "killed, $counts, $transport: goes on" "^$((ranks - killed)) go on" "$OUT"
         done
         tool run -n 2 --keep-going --transport $transport --no-prefix ./lost 19 1
-        check "stopped, $transport: status" 0 "$STATUS"
+        # 137: the launcher has seen the end of the one that it killed after that of the other, which goes on at once
+        matches "stopped, $transport: status" '^(0|137)$' "$STATUS"
         matches "stopped, $transport: goes on" '^1 go on' "$OUT"
         matches "stopped, $transport: said" 'rank 0 did not come to comm_shrink within 500 ms: its process (was killed|is ended)' "$ERR"
     done
