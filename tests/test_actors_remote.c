@@ -338,7 +338,8 @@ static void epochs(tutti_comm *comm, struct fault_rank *self)
     tti_epoch_raise(comm, (uint32_t)tutti_epoch(comm) + 1);
     tutti_status status = tutti_wait(op);
     CHECK_THAT(status == TUTTI_ERR_EPOCH, "%s", tutti_status_name(status));
-    CHECK(ask_for(actors, 1 - tutti_rank(comm), "e") == TUTTI_ERR_EPOCH);
+    status = ask_for(actors, 1 - tutti_rank(comm), "e");
+    CHECK_THAT(status == TUTTI_ERR_EPOCH, "%s", tutti_status_name(status));
     CHECK(tutti_actors_free(actors) == TUTTI_OK);
 }
 

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/table.h"
+#include "collective/comm/epoch.h"
 #include "collective/op/callback.h"
 #include <string.h>
 
@@ -98,6 +99,15 @@ static struct peer *peer_at(struct tti_remote *remote, int rank)
     return NULL;
 }
 
+/* This rank has gone on: that is why, whatever else is seen of the others that do. */
+static void describe_epoch(const struct tti_remote *remote, int rank, tutti_error *why)
+{
+    tutti_error error;
+    tti_epoch_describe(remote->comm, TTI_ACTOR_ASK, &error);
+    tti_actors_describe(remote->actors, why, TTI_ACTOR_ASK, TUTTI_ERR_EPOCH, rank, "rank %d cannot be reached: %.300s", rank,
+                        error.text);
+}
+
 bool tti_remote_is_there(tutti_actors *actors, int rank, tutti_error *error)
 {
     struct peer *peer = peer_at(actors->remote, rank);
@@ -105,7 +115,10 @@ bool tti_remote_is_there(tutti_actors *actors, int rank, tutti_error *error)
         tti_actors_describe(actors, error, TTI_ACTOR_ASK, TUTTI_ERR_MEMORY, rank, "no memory to ask rank %d", rank);
         return false;
     }
-    if (peer->gone) *error = peer->why;
+    if (peer->gone && tti_epoch_is_old(actors->remote->comm))
+        describe_epoch(actors->remote, rank, error);
+    else if (peer->gone)
+        *error = peer->why;
     return !peer->gone;
 }
 
@@ -134,10 +147,13 @@ static void lose(struct tti_remote *remote, int rank, const tutti_error *why)
 }
 
 /* What a comm says of a message, said of an actor. */
-static void describe_loss(const tutti_actors *actors, int rank, tutti_status status, const tutti_error *error,
+static void describe_loss(const struct tti_remote *remote, int rank, tutti_status status, const tutti_error *error,
                           tutti_error *why)
 {
-    if (status == TUTTI_ERR_MISMATCH)
+    const tutti_actors *actors = remote->actors;
+    if (tti_epoch_is_old(remote->comm))
+        describe_epoch(remote, rank, why);
+    else if (status == TUTTI_ERR_MISMATCH)
         tti_actors_describe(actors, why, TTI_ACTOR_ASK, TUTTI_ERR_ACTOR, rank, "rank %d has shut down its actors",
                             rank);
     else if (status == TUTTI_ERR_PEER_LOST)
@@ -159,7 +175,7 @@ static void was_lost(void *context, tutti_status status, const tutti_error *erro
     struct tti_remote *remote = sentinel->remote;
     tutti_error why;
     if (status < 0 && status != TUTTI_ERR_CANCELLED) {
-        describe_loss(remote->actors, sentinel->rank, status, error, &why);
+        describe_loss(remote, sentinel->rank, status, error, &why);
         lose(remote, sentinel->rank, &why);
     }
     tti_free(sentinel);
@@ -228,7 +244,7 @@ static void was_sent(void *context, tutti_status status, const tutti_error *erro
     struct outgoing *out = context;
     tutti_error why;
     if (status < 0 && is_request(&out->head)) {
-        describe_loss(out->remote->actors, out->peer, status, error, &why);
+        describe_loss(out->remote, out->peer, status, error, &why);
         end_pending(out->remote->actors, out->head.number, out->peer, &why, NULL, 0);
     }
     part_ended(out);
