@@ -59,8 +59,9 @@ void tti_micro_add(const struct tutti_trainer *t, int micro, struct tti_span ele
     for (int i = micros->first[micro]; i < micros->first[micro + 1]; i++) {
         const struct tti_micro_work *work = &micros->work[i];
         if (work->from < 0) continue;
-        add(buffer_of(t, work->to, false) + elements.lo, buffer_of(t, work->from, false) + elements.lo,
-            elements.hi - elements.lo);
+        if (elements.hi > elements.lo) /* a stage without parameters has no buffers */
+            add(buffer_of(t, work->to, false) + elements.lo, buffer_of(t, work->from, false) + elements.lo,
+                elements.hi - elements.lo);
         if (shares) add(buffer_of(t, work->to, true), buffer_of(t, work->from, true), t->tie.elements);
     }
 }
