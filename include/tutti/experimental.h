@@ -249,10 +249,13 @@ TUTTI_API void tutti_board_end(tutti_board *board, int process);
 TUTTI_API bool tutti_board_follows(const tutti_board *board, int process);
 /* Of a launcher that watches its processes, so that it counts all ends and ends those that are late, and may start
  * them again: how often at most, 0: never, to be said before the first one is started; that it is about to start
- * this one again; whether the job's world was ever formed; whether the others have waited too long for this one,
- * which is to be ended then, and asked for when the keeper of the board gets SIGUSR1. */
+ * this one again; how often processes of the job were started again so far, on whatever host, and where process 0
+ * waits from now on (NULL: as before); that the launcher that decides does not hear this host any more; whether the job's world was ever formed; whether the others have waited too long for this one, which may be of
+ * another host, is to be ended then, and asked for when the keeper of the board gets SIGUSR1. */
 TUTTI_API void tutti_board_allow(tutti_board *board, int restarts_most);
 TUTTI_API void tutti_board_restart(tutti_board *board, int process);
+TUTTI_API void tutti_board_move(tutti_board *board, unsigned generation, const char *master);
+TUTTI_API void tutti_board_exclude(tutti_board *board);
 TUTTI_API bool tutti_board_formed(const tutti_board *board);
 TUTTI_API bool tutti_board_late(const tutti_board *board, int process);
 /* On the side of the ranks, by TUTTI_BOARD and TUTTI_JOB: true if the job's world was formed already. A process that

@@ -41,8 +41,11 @@ static const struct cli_flag run_flags[] = {
      .is_switch = true},
     {.row = {"max_restarts", TUTTI_OPTION_INT, "0", 0, 1000000,
              "a rank that fails is started again, as often as this in all: for programs that go on with it "
-             "(tutti_comm_rebuild); on one host"},
+             "(tutti_comm_rebuild); on one host, or with --hosts"},
      .offset = offsetof(struct run_values, max_restarts)},
+    {.row = {"spare", TUTTI_OPTION_INT, "0", 0, 65535,
+             "with --hosts and --max-restarts: the last so many hosts wait, and take the ranks of a host that is lost"},
+     .offset = offsetof(struct run_values, spare)},
     {.row = {"log_dir", TUTTI_OPTION_TEXT, "", 0, 0,
              "write each rank's output to DIR/rank-R.out and DIR/rank-R.err instead; DIR is made if it is missing"},
      .offset = offsetof(struct run_values, log_dir),
@@ -234,10 +237,13 @@ static int check_all(const struct run_values *values, struct launch *launch)
     if (values->keep_going && (launch->hosts != NULL || launch->place.nodes > 1)) {
         return cli_refuse("run", "--keep-going is for jobs of one host; leave it out, or --hosts and --nnodes");
     }
-    if (values->max_restarts > 0 && (launch->hosts != NULL || launch->place.nodes > 1)) {
-        return cli_refuse("run", "--max-restarts is for jobs of one host; leave it out, or --hosts and --nnodes");
-    }
-    launch->max_restarts = (int)values->max_restarts;
+    if (values->max_restarts > 0 && launch->place.nodes > 1 && launch->hosts == NULL && !launch->remote)
+        return cli_refuse("run", "--max-restarts on several hosts needs one launcher that decides: start them by "
+                                 "--hosts, not by --nnodes");
+    if (values->spare > 0 && launch->hosts == NULL) return cli_refuse("run", "--spare needs --hosts");
+    if (values->spare > 0 && values->max_restarts == 0)
+        return cli_refuse("run", "--spare needs --max-restarts: how often ranks may be started again");
+    launch->max_restarts = launch->hosts != NULL ? 0 : (int)values->max_restarts; /* shells are not started again */
     int status = cli_check_options("run", launch->hosts != NULL ? 0 : launch->place.nodes); /* their launchers look */
     if (status == CLI_GO_ON && launch->hosts == NULL) status = check_program(launch->argv[0]);
     if (status == CLI_GO_ON) status = check_process_limit(launch->size);

@@ -26,6 +26,7 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* ---- Children, from /proc -------------------------------------------------------------------------------------- */
@@ -142,9 +143,12 @@ struct guard {
     pid_t *pids;      /* [size]; 0: not started or ended */
     struct end *ends; /* [size] */
     int ranks_running;
-    char board_name[64]; /* "": none */
-    tutti_board *board;  /* NULL for hosts, and where there is no memory: then the ranks' join has its time */
-    int32_t kills;       /* processes that were no ranks and died from a sweep */
+    char board_name[64];     /* "": none */
+    tutti_board *board;      /* NULL for hosts, and where there is no memory: then the ranks' join has its time */
+    char master[GUARD_TEXT]; /* where rank 0 waits, since its host was lost; "": as the launcher says */
+    int64_t lease_ms;        /* until then the ranks may go on, unless it is made longer; 0: no lease */
+    bool excluded;           /* it ran out */
+    int32_t kills;           /* processes that were no ranks and died from a sweep */
     bool sweeping;
 };
 
@@ -281,7 +285,7 @@ static void set_environment(const struct guard *guard, int rank)
     (void)unsetenv("TUTTI_MASTER_ADDR");
     (void)unsetenv("TUTTI_MASTER_PORT");
     if (place->nodes == 1) return;
-    if (setenv("TUTTI_MASTER_ADDR", place->master_addr, 1) != 0) _exit(127);
+    if (setenv("TUTTI_MASTER_ADDR", guard->master[0] != '\0' ? guard->master : place->master_addr, 1) != 0) _exit(127);
     set_variable("TUTTI_MASTER_PORT", place->master_port);
 }
 
@@ -328,6 +332,7 @@ static void make_board(struct guard *guard)
     if (tutti_board_create(launch->job, place->first, launch->size, place->world, &guard->board, NULL) != TUTTI_OK)
         return;
     tutti_board_allow(guard->board, launch->max_restarts);
+    if (launch->generation > 0) tutti_board_move(guard->board, (unsigned)launch->generation, NULL);
     tutti_board_name(guard->board, guard->board_name, sizeof guard->board_name);
 }
 
@@ -352,24 +357,46 @@ static void start_ranks(struct guard *guard)
         if (!start_rank(guard, rank)) return;
 }
 
-/* What the ended one has left running in its group goes first: it could still write into memory of the others. */
-static void restart_rank(struct guard *guard, int rank)
+/* Processes were started again so often, here or on other hosts: whoever joins does it anew. */
+static void move(struct guard *guard, const struct guard_command *command)
 {
+    if (command->text[0] != '\0') (void)snprintf(guard->master, sizeof guard->master, "%s", command->text);
+    const char *master = command->text[0] != '\0' ? command->text : NULL;
+    if (guard->board != NULL) tutti_board_move(guard->board, (unsigned)command->generation, master);
+}
+
+/* What the ended one has left running in its group goes first: it could still write into memory of the others. */
+static void restart_rank(struct guard *guard, const struct guard_command *command)
+{
+    int rank = command->value;
     struct end *end = &guard->ends[rank];
     if (end->pid == 0 || guard->pids[rank] != 0) return;
     (void)kill(-end->pid, SIGKILL);
     if (guard->board != NULL && end->runs) tutti_board_end(guard->board, guard->launch->place.first + rank);
     *end = (struct end){0};
     if (guard->board != NULL) tutti_board_restart(guard->board, guard->launch->place.first + rank);
+    move(guard, command);
     start_rank(guard, rank);
 }
 
-/* Ranks that others have waited too long for, as those say; their end is seen like any other. */
+static void end_rank(const struct guard *guard, int rank)
+{
+    if (rank >= 0 && rank < guard->launch->size && guard->pids[rank] > 0) (void)kill(-guard->pids[rank], SIGKILL);
+}
+
+/* Ranks that others have waited too long for, as those say; their end is seen like any other. Those of other hosts are told to the
+ * launcher. */
 static void end_late(struct guard *guard)
 {
-    for (int rank = 0; rank < guard->launch->size && guard->board != NULL; rank++)
-        if (tutti_board_late(guard->board, guard->launch->place.first + rank) && guard->pids[rank] > 0)
-            (void)kill(-guard->pids[rank], SIGKILL);
+    const struct place *place = &guard->launch->place;
+    for (int rank = 0; rank < place->world && guard->board != NULL; rank++) {
+        if (!tutti_board_late(guard->board, rank)) continue;
+        bool here = rank >= place->first && rank < place->first + guard->launch->size;
+        if (here)
+            end_rank(guard, rank - place->first);
+        else
+            report(guard, GUARD_LATE, rank, 0, 0);
+    }
 }
 
 /* The ranks have their ends; the launcher must see them close when the ranks close them. Who starts ranks again needs them. */
@@ -406,8 +433,11 @@ static bool obey(struct guard *guard)
     if (length != (ssize_t)sizeof command) return false;
     switch ((enum guard_order)command.order) {
     case GUARD_SIGNAL: signal_all(guard, command.value); break;
-    case GUARD_RESTART: restart_rank(guard, command.value); break;
+    case GUARD_RESTART: restart_rank(guard, &command); break;
+    case GUARD_MOVE: move(guard, &command); break;
     case GUARD_NOTE: guard->ends[command.value].held = false; break;
+    case GUARD_END: end_rank(guard, command.value); break;
+    case GUARD_LEASE: guard->lease_ms = command.until_ms; break;
     }
     return true;
 }
@@ -420,13 +450,36 @@ static bool awaits_order(const struct guard *guard)
     return false;
 }
 
+static int64_t now_ms(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Ends what is no part of the job any more. The ranks are told before, so that what they say is why. Returns how long to wait, as poll
+ * takes it. */
+static int check_lease(struct guard *guard)
+{
+    if (guard->lease_ms == 0) return -1;
+    int64_t left_ms = guard->lease_ms - now_ms();
+    if (left_ms <= 0 && !guard->excluded) {
+        guard->excluded = true;
+        if (guard->board != NULL) tutti_board_exclude(guard->board);
+        report(guard, GUARD_EXCLUDED, -1, 0, 0);
+    }
+    if (guard->excluded) left_ms += GUARD_EXCLUDED_MS;
+    if (left_ms <= 0) guard->sweeping = true;
+    return left_ms < 0 ? 0 : (int)left_ms;
+}
+
 static void serve(struct guard *guard, int child_ended)
 {
     struct pollfd polls[2] = {{child_ended, POLLIN, 0}, {guard->control, POLLIN, 0}};
     struct signalfd_siginfo info;
     while ((reap(guard) || awaits_order(guard)) && !guard->launcher_gone && !guard->sweeping) {
         note_ends(guard);
-        if (poll(polls, 2, -1) < 0) continue;
+        if (poll(polls, 2, check_lease(guard)) < 0) continue;
         while (read(child_ended, &info, sizeof info) > 0)
             if (info.ssi_signo == SIGUSR1) end_late(guard);
         if (polls[1].revents != 0 && !obey(guard)) guard->launcher_gone = true;

@@ -3,8 +3,9 @@
  * --hosts: a remote shell for each host, which starts this tool there with --from-stdin. To this launcher the shells are
  * what ranks are otherwise: the guard owns them, and their output is printed. Each has a pipe to its stdin, which
  *     holds, before the shell is started, all that the launcher there needs to know (text lines, see order() below),
- *     later carries signals, one to a line,
+ *     later carries what it is to do, signals above all, one thing to a line,
  *     and ends the job on that host when it closes, as it does when this launcher dies in whatever way.
+ * A spare host gets the rest of its order when it takes the place of one that is lost.
  * What the other launchers have to say about themselves they write to stderr, in lines with a mark.
  */
 #include "cli/cli.h"
@@ -13,6 +14,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +25,8 @@ enum { WORDS_MOST = 64, KEY_BYTES = 32, PORT_FIRST = 20000, PORT_COUNT = 12000, 
 
 struct host {
     char *name;                /* as given, with user@ */
-    int slots;                 /* ranks */
+    int slots;                 /* ranks; spares have none */
+    int node, first;           /* its number among the hosts that have ranks, and its first rank */
     char *command[WORDS_MOST]; /* the remote shell's argv */
     int input, control;        /* the pipe's ends: the shell's, the launcher's */
 };
@@ -31,6 +34,7 @@ struct host {
 struct hosts {
     struct host *list;
     int count;
+    char *key;    /* the line that tells the job's key, or "" */
     char *words;  /* the remote shell's command, cut into words */
     char *remote; /* what is to be run there, for a shell */
 };
@@ -174,6 +178,8 @@ static void tell_flags(FILE *order, const struct run_values *values, const struc
     tell_number(order, "arg", values->grace_ms);
     tell(order, "arg", "--bind");
     tell(order, "arg", values->bind);
+    tell(order, "arg", "--max-restarts");
+    tell_number(order, "arg", values->max_restarts);
     if (values->log_dir[0] != '\0') {
         tell(order, "arg", "--log-dir");
         tell(order, "arg", values->log_dir);
@@ -183,41 +189,52 @@ static void tell_flags(FILE *order, const struct run_values *values, const struc
     tell(order, "arg", "--");
 }
 
-/* One host's order, as text in memory. */
-static char *order(const struct run_values *values, const struct launch *launch, const char *folder, const char *key,
-                   int node, int first, size_t *bytes)
+/* Who its ranks are, what they are to run, and with what. */
+static void tell_all(FILE *stream, const struct run_values *values, const struct launch *launch,
+                     const struct host *host, int generation)
 {
-    const struct host *host = &launch->hosts->list[node];
     const struct place *place = &launch->place;
-    char *text = NULL;
-    FILE *stream = open_memstream(&text, bytes);
-    if (stream == NULL) return NULL;
-    tell(stream, "tutti", "1");
-    tell(stream, "host", host->name);
     tell(stream, "job", launch->job);
-    tell_number(stream, "node", node);
-    tell_number(stream, "nodes", launch->hosts->count);
-    tell_number(stream, "first", first);
+    tell_number(stream, "node", host->node);
+    tell_number(stream, "nodes", place->nodes);
+    tell_number(stream, "first", host->first);
     tell_number(stream, "world", place->world);
+    tell_number(stream, "generation", generation);
     tell_number(stream, "port", place->master_port);
     tell(stream, "master", place->master_addr);
-    tell(stream, "folder", folder);
-    if (key[0] != '\0') tell(stream, "env", key);
+    if (launch->hosts->key[0] != '\0') tell(stream, "env", launch->hosts->key);
     tell_environment(stream, values);
     tell_flags(stream, values, host);
     for (char **word = launch->argv; *word != NULL; word++) tell(stream, "arg", *word);
     (void)fprintf(stream, "go\n");
+}
+
+/* One host's order, as text in memory; of a spare one its beginning. */
+static char *order(const struct run_values *values, const struct launch *launch, const struct host *host,
+                   const char *folder, size_t *bytes)
+{
+    char *text = NULL;
+    FILE *stream = open_memstream(&text, bytes);
+    if (stream == NULL) return NULL;
+    tell_number(stream, "tutti", ORDER_VERSION);
+    tell(stream, "host", host->name);
+    tell(stream, "folder", folder);
+    if (host->slots == 0)
+        tell_number(stream, "waits", 1);
+    else
+        tell_all(stream, values, launch, host, 0);
     if (fclose(stream) == 0) return text;
     free(text);
     return NULL;
 }
 
 /* "TUTTI_KEY=…" with a new key, or "" where there is one already. */
-static int make_key(char text[16 + 2 * KEY_BYTES])
+static int make_key(struct hosts *hosts)
 {
     unsigned char bytes[KEY_BYTES];
+    char *text = hosts->key = calloc(1, 16 + 2 * KEY_BYTES);
+    if (text == NULL) return cli_fail("run", "out of memory");
     const char *file = getenv("TUTTI_KEY_FILE"), *given = getenv("TUTTI_KEY");
-    text[0] = '\0';
     if ((file != NULL && file[0] != '\0') || (given != NULL && given[0] != '\0')) return CLI_GO_ON;
     if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes) return cli_fail("run", "no random numbers: %m");
     char *to = text + sprintf(text, "TUTTI_KEY=");
@@ -242,35 +259,45 @@ static int send_order(struct host *host, const char *text, size_t bytes)
 
 static int send_orders(const struct run_values *values, struct launch *launch)
 {
-    char key[16 + 2 * KEY_BYTES];
     char *folder = getcwd(NULL, 0); /* the ranks' too */
     if (folder == NULL) return cli_refuse("run", "the current folder: %s", strerror(errno));
-    int first = 0, status = make_key(key);
+    int status = make_key(launch->hosts);
     for (int i = 0; i < launch->hosts->count && status == CLI_GO_ON; i++) {
         size_t bytes = 0;
-        char *text = order(values, launch, folder, key, i, first, &bytes);
-        status = text == NULL ? cli_fail("run", "out of memory") : send_order(&launch->hosts->list[i], text, bytes);
+        struct host *host = &launch->hosts->list[i];
+        char *text = order(values, launch, host, folder, &bytes);
+        status = text == NULL ? cli_fail("run", "out of memory") : send_order(host, text, bytes);
         if (text != NULL) explicit_bzero(text, bytes);
         free(text);
-        first += launch->hosts->list[i].slots;
     }
     free(folder);
-    explicit_bzero(key, sizeof key);
     return status;
 }
 
 /* ---- Opening and closing --------------------------------------------------------------------------------------------- */
 
-/* The first host is rank 0's; its name may have a user before it. */
+/* Its name may have a user before it. */
+static const char *address_of(const struct host *host)
+{
+    const char *at = strrchr(host->name, '@');
+    return at != NULL ? at + 1 : host->name;
+}
+
+/* The first host is rank 0's, and the last ones are spare. */
 static void set_place(const struct run_values *values, struct launch *launch)
 {
-    const char *name = launch->hosts->list[0].name, *at = strrchr(name, '@');
     unsigned random = 0;
     (void)!getrandom(&random, sizeof random, 0);
     struct place *place = &launch->place;
-    *place = (struct place){.nodes = 1};
-    for (int i = 0; i < launch->hosts->count; i++) place->world += launch->hosts->list[i].slots;
-    place->master_addr = values->master_addr[0] != '\0' ? values->master_addr : at != NULL ? at + 1 : name;
+    *place = (struct place){.nodes = launch->hosts->count - (int)values->spare};
+    for (int i = 0; i < place->nodes; i++) {
+        struct host *host = &launch->hosts->list[i];
+        host->node = i;
+        host->first = place->world;
+        place->world += host->slots;
+    }
+    for (int i = place->nodes; i < launch->hosts->count; i++) launch->hosts->list[i].slots = 0;
+    place->master_addr = values->master_addr[0] != '\0' ? values->master_addr : address_of(&launch->hosts->list[0]);
     place->master_port = values->master_port != 0 ? (int)values->master_port : PORT_FIRST + (int)(random % PORT_COUNT);
     (void)snprintf(launch->job, sizeof launch->job, "hosts-%d-%08x", (int)getpid(), random);
 }
@@ -281,6 +308,9 @@ int hosts_open(const struct run_values *values, struct launch *launch)
     if (hosts == NULL) return cli_fail("run", "out of memory");
     launch->hosts = hosts;
     int status = read_hosts(hosts, values->hosts, launch->size);
+    if (status == CLI_GO_ON && values->spare >= hosts->count)
+        status = cli_refuse("run", "--spare %lld of %d hosts leaves none for the ranks", (long long)values->spare,
+                            hosts->count);
     if (status == CLI_GO_ON) status = make_commands(hosts, values);
     if (status == CLI_GO_ON) set_place(values, launch);
     if (status == CLI_GO_ON && launch->place.world > RANKS_MOST)
@@ -315,6 +345,8 @@ void hosts_close(struct hosts *hosts)
     hosts_close_inputs(hosts);
     hosts_close_controls(hosts);
     for (int i = 0; i < hosts->count; i++) free(hosts->list[i].name);
+    if (hosts->key != NULL) explicit_bzero(hosts->key, strlen(hosts->key));
+    free(hosts->key);
     free(hosts->list);
     free(hosts->words);
     free(hosts->remote);
@@ -338,25 +370,81 @@ int hosts_input(const struct hosts *hosts, int host)
     return hosts->list[host].input;
 }
 
+int hosts_first(const struct hosts *hosts, int host)
+{
+    return hosts->list[host].first;
+}
+
+int hosts_slots(const struct hosts *hosts, int host)
+{
+    return hosts->list[host].slots;
+}
+
+void hosts_close_control(struct hosts *hosts, int host)
+{
+    close_end(&hosts->list[host].control);
+}
+
+void hosts_order(struct hosts *hosts, int host, const struct remote_order *order)
+{
+    char line[512];
+    int length = snprintf(line, sizeof line, "%s %d %d %s\n", remote_order_words[order->kind], order->rank,
+                          order->value, order->text);
+    if (hosts->list[host].control < 0) return;
+    (void)!write(hosts->list[host].control, line, (size_t)length); /* a shell that is gone is noticed by its end */
+}
+
 void hosts_signal(struct hosts *hosts, int signal)
 {
-    char line[32];
-    int length = snprintf(line, sizeof line, "signal %d\n", signal);
+    struct remote_order order = {.kind = ORDER_SIGNAL, .value = signal};
     for (int i = 0; i < hosts->count; i++) {
-        if (hosts->list[i].control < 0) continue;
-        (void)!write(hosts->list[i].control, line, (size_t)length); /* a shell that is gone is noticed by its end */
+        if (hosts->list[i].slots > 0) hosts_order(hosts, i, &order);
         if (signal == SIGKILL) close_end(&hosts->list[i].control);
     }
 }
 
+/* The pipe is one whose other end is read: what it does not take at once is waited for, for a moment. */
+static bool send_rest(const struct host *host, const char *text, size_t bytes)
+{
+    enum { PAUSES = 200, PAUSE_MS = 10 };
+    for (int pause = 0; bytes > 0 && pause < PAUSES; pause++) {
+        ssize_t sent = write(host->control, text, bytes);
+        if (sent < 0 && errno != EAGAIN && errno != EINTR) return false;
+        if (sent < 0) poll(NULL, 0, PAUSE_MS);
+        text += sent > 0 ? sent : 0;
+        bytes -= sent > 0 ? (size_t)sent : 0;
+    }
+    return bytes == 0;
+}
+
+bool hosts_replace(const struct run_values *values, struct launch *launch, int lost, int spare, int generation)
+{
+    struct host *from = &launch->hosts->list[lost], *to = &launch->hosts->list[spare];
+    size_t bytes = 0;
+    char *text = NULL;
+    to->node = from->node;
+    to->first = from->first;
+    to->slots = from->slots;
+    from->slots = 0;
+    if (to->node == 0 && values->master_addr[0] == '\0') launch->place.master_addr = address_of(to);
+    FILE *stream = open_memstream(&text, &bytes);
+    if (stream == NULL) return false;
+    tell_all(stream, values, launch, to, generation);
+    bool sent = fclose(stream) == 0 && to->control >= 0 && send_rest(to, text, bytes);
+    if (text != NULL) explicit_bzero(text, bytes);
+    free(text);
+    return sent;
+}
+
 /* ---- Reports --------------------------------------------------------------------------------------------------------- */
 
-static const char *const events[] = {[REMOTE_STARTED] = "started", [REMOTE_ENDED] = "ended"};
+static const char *const events[] = {[REMOTE_STARTED] = "started", [REMOTE_ENDED] = "ended", [REMOTE_FAILED] = "failed",
+                                     [REMOTE_LATE] = "late",       [REMOTE_ALIVE] = "alive", [REMOTE_EMPTY] = "empty"};
 
 void hosts_write_report(const struct remote_report *report, char *line, size_t bytes)
 {
-    (void)snprintf(line, bytes, "%c%s %d %d %d %d", REMOTE_MARK, events[report->event], report->rank, report->pid,
-                   report->value, report->follows);
+    (void)snprintf(line, bytes, "%c%s %d %d %d %d %d", REMOTE_MARK, events[report->event], report->rank, report->pid,
+                   report->value, report->follows, report->joined);
 }
 
 bool hosts_read_report(const char *line, size_t length, struct remote_report *report)
@@ -366,7 +454,8 @@ bool hosts_read_report(const char *line, size_t length, struct remote_report *re
     memcpy(copy, line + 1, length - 1);
     copy[length - 1] = '\0';
     *report = (struct remote_report){0};
-    if (sscanf(copy, "%15s %d %d %d %d", word, &report->rank, &report->pid, &report->value, &report->follows) < 4)
+    if (sscanf(copy, "%15s %d %d %d %d %d", word, &report->rank, &report->pid, &report->value, &report->follows,
+               &report->joined) < 4)
         return false;
     for (int i = 0; i < (int)(sizeof events / sizeof *events); i++) {
         report->event = (enum remote_event)i;

@@ -7,8 +7,8 @@
  *     KILL   SIGKILL, until the guard finds nothing left
  *     LEAVE  something cannot be killed (a driver that does not return): say so, and leave it to the guard
  */
+#include "cli/job.h"
 #include "cli/cli.h"
-#include "cli/cli_run.h"
 #include "cli/job_table.h"
 
 #include <errno.h>
@@ -23,52 +23,7 @@
 
 enum { UNKILLABLE_MS = 5000, SUSPECT_MS = 100, LISTED_RANKS = 8, SHOWN_RANKS = 32, SIGNAL_STATUS = 128 };
 
-enum step { STEP_RUN, STEP_GRACE, STEP_TERM, STEP_KILL, STEP_LEAVE };
-
-/* How likely a rank is the first that failed. Others may notice its end, and end before it. */
-enum likely {
-    LIKELY_NOT,   /* it has not failed */
-    LIKELY_LATER, /* it knew that another rank was the cause */
-    LIKELY_FIRST, /* as far as is known */
-    LIKELY_SURELY, /* killed by a signal other than that of abort(), which is no answer to what happened to another rank */
-};
-
-/* The rank that failed first, as far as is known. */
-struct suspect {
-    enum likely likely;
-    const char *host;
-    int rank, pid, wait_status;
-    int64_t until_ms; /* then it was the first */
-};
-
-/* The first rank that ended with status 0: where it has not left, that may be why others fail. */
-struct quiet {
-    int rank, pid; /* 0: there is none */
-};
-
-struct job {
-    const struct run_values *values;
-    const struct launch *launch;
-    struct output *output;
-    int control, signals;
-    pid_t guard;
-    enum step step;
-    int64_t deadline_ms; /* when the next step is due; meaningless in STEP_RUN */
-    int ranks_left;
-    int restarts; /* so far */
-    bool *ended;  /* [size] */
-    bool *begun;  /* [size]: hosts whose launcher has said so */
-    bool orphan;  /* the launcher that started this one is gone */
-    struct suspect suspect;
-    struct quiet quiet;
-    tutti_board *board; /* the guard's; NULL: not known */
-    bool decided;       /* the exit status is: by the first failure, or a signal */
-    int status;
-    int signals_seen;
-    bool guard_gone, empty; /* `empty`: the guard said that nothing is left */
-};
-
-static int64_t now_ms(void)
+int64_t job_now_ms(void)
 {
     struct timespec now;
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
@@ -78,7 +33,7 @@ static int64_t now_ms(void)
 /* ---- Words ----------------------------------------------------------------------------------------------------- */
 
 /* "exited with status 3" or "was killed by signal 9 (Killed)" */
-static const char *describe(int wait_status, char text[96])
+const char *job_describe(int wait_status, char text[96])
 {
     if (WIFSIGNALED(wait_status)) {
         int signal = WTERMSIG(wait_status);
@@ -111,7 +66,7 @@ static const char *list_left(const struct job *job, char *text, size_t bytes)
     int listed = 0;
     for (int i = 0; i < job->launch->size && listed < LISTED_RANKS; i++) {
         char name[32];
-        if (job->ended[i]) continue;
+        if (job->ended[i] || heal_is_apart(job, i)) continue;
         (void)snprintf(name, sizeof name, "%d", job->launch->place.first + i);
         used += snprintf(text + used, bytes - (size_t)used, "%s%.64s", listed == 0 ? " " : ", ",
                          hosts != NULL ? hosts_name(hosts, i) : name);
@@ -153,11 +108,11 @@ static void settle(struct job *job)
     job->status = exit_status(first->wait_status);
     if (job->launch->remote) {
         int follows = first->likely == LIKELY_LATER;
-        struct remote_report report = {REMOTE_ENDED, first->rank, first->pid, first->wait_status, follows};
+        struct remote_report report = {REMOTE_ENDED, first->rank, first->pid, first->wait_status, follows, 0};
         output_write_report(job->output, &report);
     } else {
         output_say(job->output, "rank %d%s%s (pid %d) %s%s", first->rank, first->host != NULL ? " on " : "",
-                   first->host != NULL ? first->host : "", first->pid, describe(first->wait_status, text),
+                   first->host != NULL ? first->host : "", first->pid, job_describe(first->wait_status, text),
                    describe_quiet(job, earlier));
     }
     job_table_say(job->output, job->board, SHOWN_RANKS);
@@ -171,10 +126,14 @@ static void decide(struct job *job, int status)
     job->status = status;
 }
 
+void job_send_order(struct job *job, const struct guard_command *command)
+{
+    (void)send(job->control, command, sizeof *command, MSG_NOSIGNAL); /* a guard that is gone is noticed by its EOF */
+}
+
 static void send_order(struct job *job, enum guard_order order, int value)
 {
-    struct guard_command command = {(int32_t)order, value};
-    (void)send(job->control, &command, sizeof command, MSG_NOSIGNAL); /* a guard that is gone is noticed by its EOF */
+    job_send_order(job, &(struct guard_command){.order = (int32_t)order, .value = value});
 }
 
 /* To ranks by the guard; to those of other hosts by their launchers, who need the remote shells for it. */
@@ -208,8 +167,9 @@ static void go_down(struct job *job, enum step step)
 {
     if (step <= job->step) return;
     if (step >= STEP_TERM) settle(job); /* who is killed from now on is so by the launcher */
+    heal_let_go(job);
     job->step = step;
-    job->deadline_ms = now_ms() + (step == STEP_KILL ? UNKILLABLE_MS : job->values->grace_ms);
+    job->deadline_ms = job_now_ms() + (step == STEP_KILL ? UNKILLABLE_MS : job->values->grace_ms);
     say_step(job);
     if (step == STEP_TERM) send_signal(job, SIGTERM);
     if (step == STEP_KILL) send_signal(job, SIGKILL);
@@ -217,6 +177,12 @@ static void go_down(struct job *job, enum step step)
         send_order(job, GUARD_SIGNAL, SIGKILL); /* hosts: the shells have had their time */
         decide(job, CLI_FAILED);
     }
+}
+
+void job_fail(struct job *job, int status)
+{
+    decide(job, status);
+    go_down(job, STEP_GRACE);
 }
 
 /* ---- Events ---------------------------------------------------------------------------------------------------- */
@@ -227,12 +193,17 @@ static enum likely how_likely(int wait_status, bool follows)
     return follows ? LIKELY_LATER : LIKELY_FIRST;
 }
 
+bool job_follows(int wait_status, bool follows)
+{
+    return how_likely(wait_status, follows) == LIKELY_LATER;
+}
+
 /* On this host or another. While all that have failed point to somebody else, that one is waited for. */
 static void on_rank_failed(struct job *job, const char *host, int rank, int pid, int wait_status, bool follows)
 {
     enum likely likely = how_likely(wait_status, follows);
     if (job->decided || likely <= job->suspect.likely) return;
-    int64_t until_ms = likely == LIKELY_LATER ? INT64_MAX : now_ms() + SUSPECT_MS;
+    int64_t until_ms = likely == LIKELY_LATER ? INT64_MAX : job_now_ms() + SUSPECT_MS;
     job->suspect = (struct suspect){likely, host, rank, pid, wait_status, until_ms};
     if (likely == LIKELY_SURELY) settle(job);
     go_down(job, STEP_GRACE);
@@ -256,12 +227,12 @@ static void on_host_failed(struct job *job, int host, int wait_status)
     char text[96];
     const char *name = hosts_name(job->launch->hosts, host), *shell = hosts_command(job->launch->hosts, host)[0];
     if (job->decided || job->suspect.likely != LIKELY_NOT) return;
-    if (job->begun[host]) {
-        output_say(job->output, "the launcher on %s %s", name, describe(wait_status, text));
+    if (job->heal.hosts[host].begun) {
+        output_say(job->output, "the launcher on %s %s", name, job_describe(wait_status, text));
         decide(job, exit_status(wait_status));
     } else {
-        output_say(job->output, "host %s: %s %s before the job began there%s", name, shell, describe(wait_status, text),
-                   host_hint(wait_status));
+        output_say(job->output, "host %s: %s %s before the job began there%s", name, shell,
+                   job_describe(wait_status, text), host_hint(wait_status));
         decide(job, CLI_USAGE);
     }
     go_down(job, STEP_GRACE);
@@ -270,41 +241,10 @@ static void on_host_failed(struct job *job, int host, int wait_status)
 static void on_remote_report(void *context, int host, const struct remote_report *report)
 {
     struct job *job = context;
-    if (report->event == REMOTE_STARTED) job->begun[host] = true;
-    if (report->event != REMOTE_ENDED || report->value == 0) return;
+    heal_hear(job, host, report);
+    if (report->event != REMOTE_ENDED || report->value == 0 || heal_is_apart(job, host)) return;
     on_rank_failed(job, hosts_name(job->launch->hosts, host), report->rank, report->pid, report->value,
                    report->follows != 0);
-}
-
-/* Why a rank that has failed is not started again, where ranks are; NULL: it is. */
-static const char *reason_against(const struct job *job, const struct guard_report *report)
-{
-    if (report->joined == 0) return "not all ranks had joined, so there is no world to rebuild";
-    if (how_likely(report->value, report->follows != 0) == LIKELY_LATER)
-        return "it knew that another rank was lost, and ended; --max-restarts is for programs that call "
-               "tutti_comm_rebuild then";
-    return job->restarts < job->launch->max_restarts ? NULL : "all restarts are used up (--max-restarts)";
-}
-
-/* Tells the guard what becomes of a rank that has ended, where ranks are started again. True if this one is. */
-static bool starts_again(struct job *job, const struct guard_report *report)
-{
-    char text[96];
-    int rank = job->launch->place.first + report->rank;
-    if (job->launch->max_restarts == 0) return false;
-    bool failed = job->step == STEP_RUN && report->value != 0;
-    const char *against = failed ? reason_against(job, report) : "";
-    send_order(job, against == NULL ? GUARD_RESTART : GUARD_NOTE, report->rank);
-    if (!failed) return false;
-    (void)describe(report->value, text);
-    if (against != NULL) {
-        output_say(job->output, "rank %d (pid %d) %s and is not started again: %s", rank, report->pid, text, against);
-        return false;
-    }
-    job->restarts++;
-    output_say(job->output, "rank %d (pid %d) %s and is started again (restart %d of %d)", rank, report->pid, text,
-               job->restarts, job->launch->max_restarts);
-    return true;
 }
 
 /* True if the job goes on without a rank that has ended so: others run, and nothing has ended the job yet. */
@@ -314,27 +254,34 @@ static bool goes_on_without(struct job *job, const struct guard_report *report)
     bool survived = job->values->keep_going && WIFSIGNALED(report->value) && job->ranks_left > 0;
     if (!survived || job->step != STEP_RUN) return false;
     output_say(job->output, "rank %d (pid %d) %s; the others go on", job->launch->place.first + report->rank,
-               report->pid, describe(report->value, text));
+               report->pid, job_describe(report->value, text));
     return true;
 }
 
-static void on_ended(struct job *job, const struct guard_report *report)
+void job_take_end(struct job *job, const struct guard_report *report)
 {
     const struct place *place = &job->launch->place;
-    output_drain_rank(job->output, report->rank);
-    if (starts_again(job, report)) return;
+    const struct job_host *host = job->heal.hosts == NULL ? NULL : &job->heal.hosts[report->rank];
     job->ended[report->rank] = true;
-    job->ranks_left--;
+    if (host == NULL || !heal_is_apart(job, report->rank)) job->ranks_left--;
     if (goes_on_without(job, report)) return;
-    if (job->launch->hosts != NULL && (report->value != 0 || !job->begun[report->rank]))
+    if (host != NULL && (report->value != 0 || !host->begun))
         on_host_failed(job, report->rank, report->value);
     else if (report->value != 0)
         on_rank_failed(job, place->host, place->first + report->rank, report->pid, report->value, report->follows != 0);
-    else if (job->launch->hosts == NULL && job->quiet.pid == 0)
+    else if (host == NULL && job->quiet.pid == 0)
         job->quiet = (struct quiet){place->first + report->rank, report->pid};
     if (job->ranks_left > 0) return;
     settle(job);
     go_down(job, STEP_GRACE); /* for what ranks left running */
+}
+
+static void on_ended(struct job *job, const struct guard_report *report)
+{
+    output_drain_rank(job->output, report->rank);
+    if (job->heal.hosts != NULL && heal_host_ended(job, report->rank, report->value)) return;
+    if (job->heal.hosts == NULL && heal_takes(job, report)) return;
+    job_take_end(job, report);
 }
 
 static void on_start_failed(struct job *job, const struct guard_report *report)
@@ -371,8 +318,11 @@ static void on_report(struct job *job, const struct guard_report *report)
     case GUARD_START_FAILED: on_start_failed(job, report); break;
     case GUARD_EXEC_FAILED: on_exec_failed(job, report); break;
     case GUARD_ENDED: on_ended(job, report); break;
+    case GUARD_LATE: heal_on_late(job, report->rank); break;
+    case GUARD_EXCLUDED: heal_on_excluded(job); break;
     case GUARD_EMPTY:
         job->empty = true;
+        heal_on_empty(job);
         if (report->value > 0 && !job->decided) {
             output_say(job->output, "killed %d process%s that ranks left running", report->value,
                        report->value == 1 ? "" : "es");
@@ -427,24 +377,42 @@ static void read_signals(struct job *job)
     }
 }
 
-/* What the launcher that started this one asks for. Its end is the end of the job. */
+/* As the launcher that started this one asks. */
+static void on_remote_signal(struct job *job, int signal)
+{
+    if (signal == SIGUSR1) {
+        on_asked(job);
+        return;
+    }
+    decide(job, SIGNAL_STATUS + signal);
+    if (signal == SIGTERM || signal == SIGKILL) {
+        go_down(job, signal == SIGKILL ? STEP_KILL : STEP_TERM);
+    } else {
+        send_signal(job, signal);
+        go_down(job, STEP_GRACE);
+    }
+}
+
+/* Its end is the end of the job; where others may go on elsewhere, it is so at once. */
+static void on_orphaned(struct job *job)
+{
+    job->orphan = true;
+    decide(job, SIGNAL_STATUS + SIGHUP);
+    go_down(job, job->launch->max_restarts > 0 ? STEP_KILL : STEP_TERM);
+}
+
 static void read_remote(struct job *job)
 {
-    for (int signal; (signal = remote_next_signal()) != 0;) {
-        if (signal == SIGUSR1) {
-            on_asked(job);
-            continue;
+    for (;;) {
+        struct remote_order order = remote_next_order();
+        switch (order.kind) {
+        case ORDER_NONE: return;
+        case ORDER_GONE: on_orphaned(job); return;
+        case ORDER_SIGNAL:
+            if (order.value > 0 && order.value < NSIG) on_remote_signal(job, order.value);
+            break;
+        default: heal_obey(job, &order); break;
         }
-        if (signal < 0) job->orphan = true;
-        if (signal < 0 || signal == SIGTERM || signal == SIGKILL) {
-            decide(job, SIGNAL_STATUS + (signal < 0 ? SIGHUP : signal));
-            go_down(job, signal == SIGKILL ? STEP_KILL : STEP_TERM);
-        } else {
-            decide(job, SIGNAL_STATUS + signal);
-            send_signal(job, signal);
-            go_down(job, STEP_GRACE);
-        }
-        if (signal < 0) return;
     }
 }
 
@@ -461,16 +429,20 @@ static void check_output(struct job *job)
 
 static void check_clock(struct job *job)
 {
-    if (job->suspect.likely != LIKELY_NOT && now_ms() >= job->suspect.until_ms) settle(job);
-    if (job->step == STEP_RUN || job->step == STEP_LEAVE || now_ms() < job->deadline_ms) return;
+    heal_check_clock(job);
+    if (job->suspect.likely != LIKELY_NOT && job_now_ms() >= job->suspect.until_ms) settle(job);
+    if (job->step == STEP_RUN || job->step == STEP_LEAVE || job_now_ms() < job->deadline_ms) return;
     go_down(job, job->step + 1);
 }
 
 static int poll_timeout(const struct job *job)
 {
-    if (job->step == STEP_RUN) return -1;
-    bool unsettled = job->suspect.likely != LIKELY_NOT && !job->decided && job->suspect.until_ms < job->deadline_ms;
-    int64_t left = (unsettled ? job->suspect.until_ms : job->deadline_ms) - now_ms();
+    int64_t next_ms = job->step == STEP_RUN ? INT64_MAX : job->deadline_ms, heals_ms = heal_next_ms(job);
+    bool unsettled = job->step != STEP_RUN && job->suspect.likely != LIKELY_NOT && !job->decided;
+    if (unsettled && job->suspect.until_ms < next_ms) next_ms = job->suspect.until_ms;
+    if (heals_ms < next_ms) next_ms = heals_ms;
+    if (next_ms == INT64_MAX) return -1;
+    int64_t left = next_ms - job_now_ms();
     return left < 0 ? 0 : left > 3600000 ? 3600000 : (int)left + 1;
 }
 
@@ -496,7 +468,7 @@ static void wait_for_events(struct job *job, struct pollfd *polls)
 static void replace_guard(struct job *job, int wait_status)
 {
     char text[96];
-    output_say(job->output, "the guard (pid %d) %s; ending the job", (int)job->guard, describe(wait_status, text));
+    output_say(job->output, "the guard (pid %d) %s; ending the job", (int)job->guard, job_describe(wait_status, text));
     guard_sweep();
     decide(job, CLI_FAILED);
 }
@@ -530,8 +502,8 @@ static void finish(struct job *job, struct pollfd *polls)
     if (output_error(job->output, &target) != 0) decide(job, CLI_FAILED);
 }
 
-int job_serve(const struct run_values *values, const struct launch *launch, struct output *output, pid_t guard,
-              int control, int signals)
+int job_serve(const struct run_values *values, struct launch *launch, struct output *output, pid_t guard, int control,
+              int signals)
 {
     struct job job = {.values = values,
                       .launch = launch,
@@ -539,14 +511,13 @@ int job_serve(const struct run_values *values, const struct launch *launch, stru
                       .control = control,
                       .signals = signals,
                       .guard = guard,
-                      .ranks_left = launch->size};
+                      .ranks_left = launch->hosts != NULL ? launch->place.nodes : launch->size};
     struct pollfd *polls = calloc(3 + output_poll_room(output), sizeof *polls);
     job.ended = calloc((size_t)launch->size, sizeof *job.ended);
-    job.begun = calloc((size_t)launch->size, sizeof *job.begun);
-    if (polls == NULL || job.ended == NULL || job.begun == NULL) {
+    if (polls == NULL || job.ended == NULL || !heal_open(&job)) {
         free(polls);
         free(job.ended);
-        free(job.begun);
+        heal_close(&job);
         return cli_fail("run", "out of memory"); /* the guard ends the ranks when this process ends */
     }
     if (launch->hosts != NULL) output_on_report(output, on_remote_report, &job);
@@ -554,7 +525,7 @@ int job_serve(const struct run_values *values, const struct launch *launch, stru
     finish(&job, polls);
     free(polls);
     free(job.ended);
-    free(job.begun);
+    heal_close(&job);
     tutti_board_free(job.board);
     return job.status;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * tutti run --from-stdin: the launcher of one host, started over a remote shell by one that was given --hosts. It reads an
- * order from stdin (lines of a kind and a text; hosts.c writes them), and from then on signals, one to a line.
+ * order from stdin (lines of a kind and a text; hosts.c writes them), and from then on what else is to be done, one thing to a
+ * line. A spare host gets only the beginning of its order, and the rest when it is needed.
  */
 #include "cli/cli.h"
 #include "cli/cli_run.h"
@@ -22,8 +23,12 @@ struct order {
     int argc;
     char *host, *master;
     int protocol;
+    int waits; /* how long the rest may take to come: 0, as usual; 1, for ever */
     bool done;
 };
+
+const char *const remote_order_words[] = {[ORDER_SIGNAL] = "signal",   [ORDER_ALIVE] = "alive", [ORDER_MOVE] = "move",
+                                          [ORDER_RESTART] = "restart", [ORDER_NOTE] = "note",   [ORDER_LATE] = "late"};
 
 /* What it holds stays as long as the process: `launch` and the command line point into it. */
 static struct order order;
@@ -31,16 +36,17 @@ static struct order order;
 /* ---- Lines ----------------------------------------------------------------------------------------------------------- */
 
 /* Byte by byte: what follows the order is read elsewhere. 0, or an exit status after a message. */
-static int read_line(char *line)
+static int read_line(char *line, bool waits)
 {
     size_t length = 0;
     for (;;) {
         struct pollfd polled = {STDIN_FILENO, POLLIN, 0};
-        int ready = poll(&polled, 1, ORDER_MS);
+        int ready = poll(&polled, 1, waits && length == 0 ? -1 : ORDER_MS);
         if (ready < 0 && errno == EINTR) continue;
         if (ready == 0) return cli_fail("run", "--from-stdin: no whole order came within %d s", ORDER_MS / 1000);
         ssize_t got = read(STDIN_FILENO, &line[length], 1);
         if (got < 0 && errno == EINTR) continue;
+        if (got <= 0 && waits && length == 0) return CLI_FAILED; /* it was not needed */
         if (got <= 0) return cli_fail("run", "--from-stdin: stdin ended within the order");
         if (line[length] == '\n') break;
         if (++length == LINE_BYTES) return cli_fail("run", "--from-stdin: a line of the order is too long");
@@ -109,6 +115,8 @@ static int *number_named(struct order *kept, const char *kind)
 {
     struct place *place = &kept->launch->place;
     if (strcmp(kind, "tutti") == 0) return &kept->protocol;
+    if (strcmp(kind, "waits") == 0) return &kept->waits;
+    if (strcmp(kind, "generation") == 0) return &kept->launch->generation;
     if (strcmp(kind, "node") == 0) return &place->node;
     if (strcmp(kind, "nodes") == 0) return &place->nodes;
     if (strcmp(kind, "first") == 0) return &place->first;
@@ -156,12 +164,21 @@ static int take_line(struct order *kept, const char *kind, const char *text)
 static int check_order(const struct order *kept)
 {
     const struct place *place = &kept->launch->place;
-    if (kept->protocol != 1)
-        return cli_refuse("run", "--from-stdin: the launchers are of different versions (order %d, here 1)",
-                          kept->protocol);
+    if (kept->protocol != ORDER_VERSION)
+        return cli_refuse("run", "--from-stdin: the launchers are of different versions (order %d, here %d)",
+                          kept->protocol, ORDER_VERSION);
     if (kept->argc < 2 || place->world < 1 || place->master_addr == NULL || kept->launch->job[0] == '\0')
         return cli_refuse("run", "--from-stdin: the order is not complete");
     return CLI_GO_ON;
+}
+
+/* The other launcher is told that this one is there. */
+static void tell_started(void)
+{
+    struct remote_report started = {.event = REMOTE_STARTED, .pid = (int)getpid()};
+    char report[128];
+    hosts_write_report(&started, report, sizeof report);
+    (void)fprintf(stderr, "%s\n", report);
 }
 
 int remote_read(struct launch *launch, int *argc, char ***argv)
@@ -169,44 +186,54 @@ int remote_read(struct launch *launch, int *argc, char ***argv)
     order.launch = launch;
     char *line = malloc(LINE_BYTES + 1);
     int status = line == NULL ? cli_fail("run", "out of memory") : 0;
-    struct remote_report started = {.event = REMOTE_STARTED, .pid = (int)getpid()};
+    bool told = false;
     launch->remote = true;
     while (status == 0 && !order.done) {
-        status = read_line(line);
+        status = read_line(line, order.waits != 0);
         if (status != 0) break;
         char *text = line + strcspn(line, " ");
         if (*text == ' ') *text++ = '\0';
         decode(text);
         status = take_line(&order, line, text);
+        if (order.waits != 0 && !told) tell_started();
+        told = order.waits != 0;
     }
     if (line != NULL) explicit_bzero(line, LINE_BYTES);
     free(line);
     if (status != 0) return status;
     *argc = order.argc;
     *argv = order.argv;
-    char report[128];
-    hosts_write_report(&started, report, sizeof report);
-    (void)fprintf(stderr, "%s\n", report);
+    if (!told) tell_started();
     (void)fcntl(STDIN_FILENO, F_SETFL, fcntl(STDIN_FILENO, F_GETFL) | O_NONBLOCK);
     return check_order(&order);
 }
 
-int remote_next_signal(void)
+static struct remote_order read_order(const char *line)
 {
-    static char line[32];
+    struct remote_order read = {.kind = ORDER_NONE};
+    char word[16];
+    if (sscanf(line, "%15s %d %d %255s", word, &read.rank, &read.value, read.text) < 3) return read;
+    for (int kind = ORDER_SIGNAL; kind <= ORDER_LATE; kind++)
+        if (strcmp(word, remote_order_words[kind]) == 0) read.kind = (enum remote_order_kind)kind;
+    return read;
+}
+
+struct remote_order remote_next_order(void)
+{
+    static char line[512];
     static size_t length;
     for (;;) {
         ssize_t got = read(STDIN_FILENO, &line[length], 1);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0 && errno == EAGAIN) return 0;
-        if (got <= 0) return -1;
+        if (got < 0 && errno == EAGAIN) return (struct remote_order){.kind = ORDER_NONE};
+        if (got <= 0) return (struct remote_order){.kind = ORDER_GONE};
         if (line[length] != '\n' && length + 1 < sizeof line) {
             length++;
             continue;
         }
-        int signal = 0;
         line[length] = '\0';
         length = 0;
-        if (sscanf(line, "signal %d", &signal) == 1 && signal > 0 && signal < 65) return signal;
+        struct remote_order read = read_order(line);
+        if (read.kind != ORDER_NONE) return read;
     }
 }

@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #define BOARD_MAGIC 0x6472616f62747475u
+enum { MASTER_BYTES = 256 };
 
 struct note {
     int32_t process, pid, status; /* as waitpid gives it */
@@ -34,9 +35,7 @@ struct note {
 /* Of one process of this host, by ranks. */
 struct mark {
     _Atomic int32_t follows; /* it was told that another is the cause; by itself */
-    _Atomic uint32_t late;   /* others have waited too long for it, in this generation + 1; 0: not */
     _Atomic int32_t restarts;
-    int32_t unused;
     _Atomic uint64_t ended; /* how often it has, and in the lower half the number of the last time among all ends */
 };
 
@@ -52,13 +51,18 @@ struct tti_board_page {
     _Atomic uint32_t ends;       /* of processes, so far; counted when that is in their mark */
     _Atomic uint64_t lost;       /* see tti_board_settle: an epoch + 1, and below it the number of ends */
     _Atomic int32_t noted;       /* of them; only the launcher's guard writes */
-    /* [count], in the order in which they ended; behind them marks, see mark_of: [count], and rows */
+    _Atomic int32_t excluded; /* this host is not heard by the launcher that decides; the others may go on without it */
+    char master
+        [MASTER_BYTES]; /* where process 0 waits, since its host was lost; written before the generation. "": as at first */
+    /* [count], in the order in which they ended; behind them marks, see mark_of: [count], late_of: [size], and rows */
     _Alignas(8) struct note notes[];
 };
 
-static size_t page_bytes(int count)
+/* The processes of this host, and of the job. */
+static size_t page_bytes(int count, int size)
 {
-    return sizeof(struct tti_board_page) + (size_t)count * (sizeof(struct note) + sizeof(struct mark));
+    return sizeof(struct tti_board_page) + (size_t)count * (sizeof(struct note) + sizeof(struct mark)) +
+           tti_round_up((size_t)size * sizeof(uint32_t), sizeof(uint64_t));
 }
 
 static struct mark *mark_of(struct tti_board_page *page, int process)
@@ -67,16 +71,24 @@ static struct mark *mark_of(struct tti_board_page *page, int process)
     return (struct mark *)(void *)&page->notes[page->count] + (process - page->first);
 }
 
+/* Of any process of the job: others have waited too long for it, in this generation + 1; 0: not. */
+static _Atomic uint32_t *late_of(struct tti_board_page *page, int process)
+{
+    struct mark *marks = (struct mark *)(void *)&page->notes[page->count];
+    return process < 0 || process >= page->size ? NULL : (_Atomic uint32_t *)(void *)&marks[page->count] + process;
+}
+
 /* A row for each rank, as many of each process as this process's options say. */
 static struct tti_rows *rows_of(struct tti_board_page *page)
 {
-    return (struct tti_rows *)(void *)((char *)page + tti_round_up(page_bytes(page->count), _Alignof(struct tti_rows)));
+    return (struct tti_rows *)(void *)((char *)page +
+                                       tti_round_up(page_bytes(page->count, page->size), _Alignof(struct tti_rows)));
 }
 
 /* True if so many bytes hold what the page says. */
 static bool has_rows(struct tti_board_page *page, size_t bytes)
 {
-    size_t before = tti_round_up(page_bytes(page->count), _Alignof(struct tti_rows));
+    size_t before = tti_round_up(page_bytes(page->count, page->size), _Alignof(struct tti_rows));
     const struct tti_rows *rows = rows_of(page);
     if (bytes < before + sizeof *rows || rows->each < 1 || rows->count != page->count * rows->each) return false;
     return rows->first == page->first * rows->each && bytes - before >= tti_rows_bytes(rows->count);
@@ -114,7 +126,7 @@ tutti_status tutti_board_create(const char *job, int first, int count, int size,
     tutti_board *made = tti_calloc(1, sizeof *made);
     if (made == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a board");
     int each = count_ranks_each();
-    size_t bytes = tti_round_up(page_bytes(count), _Alignof(struct tti_rows)) + tti_rows_bytes(count * each);
+    size_t bytes = tti_round_up(page_bytes(count, size), _Alignof(struct tti_rows)) + tti_rows_bytes(count * each);
     tutti_status status = tti_mapping_create(&made->mapping, bytes, true, true, error);
     if (status != TUTTI_OK) {
         tti_free(made);
@@ -182,7 +194,18 @@ void tutti_board_restart(tutti_board *board, int process)
         atomic_fetch_add_explicit(&mark->restarts, 1, memory_order_relaxed);
     }
     tti_rows_clear(rows_of(page_of(board)), process);
-    atomic_fetch_add_explicit(&page_of(board)->generation, 1, memory_order_release);
+}
+
+void tutti_board_move(tutti_board *board, unsigned generation, const char *master)
+{
+    struct tti_board_page *page = page_of(board);
+    if (master != NULL) snprintf(page->master, sizeof page->master, "%s", master);
+    atomic_store_explicit(&page->generation, generation, memory_order_release);
+}
+
+void tutti_board_exclude(tutti_board *board)
+{
+    atomic_store_explicit(&page_of(board)->excluded, 1, memory_order_release);
 }
 
 bool tutti_board_formed(const tutti_board *board)
@@ -193,10 +216,10 @@ bool tutti_board_formed(const tutti_board *board)
 
 bool tutti_board_late(const tutti_board *board, int process)
 {
-    const struct tti_board_page *page = (const struct tti_board_page *)(void *)board->mapping.base;
-    struct mark *mark = mark_on(board, process);
+    struct tti_board_page *page = (struct tti_board_page *)(void *)board->mapping.base;
+    _Atomic uint32_t *late = late_of(page, process);
     uint32_t now = atomic_load_explicit(&page->generation, memory_order_relaxed) + 1;
-    return mark != NULL && atomic_exchange_explicit(&mark->late, 0, memory_order_acq_rel) == now;
+    return late != NULL && atomic_exchange_explicit(late, 0, memory_order_acq_rel) == now;
 }
 
 void tutti_board_free(tutti_board *board)
@@ -222,8 +245,9 @@ static int find_board(int keeper, DIR *folder, struct tti_mapping *mapping)
         if (!large) (void)close(fd);
         if (!large || tti_mapping_open(mapping, fd, (size_t)about.st_size, NULL) != TUTTI_OK) continue;
         struct tti_board_page *page = (struct tti_board_page *)(void *)mapping->base;
-        bool good = page->magic == BOARD_MAGIC && page->count > 0 && page->keeper == keeper &&
-                    page_bytes(page->count) <= mapping->bytes && has_rows(page, mapping->bytes);
+        bool good = page->magic == BOARD_MAGIC && page->count > 0 && page->size >= page->count &&
+                    page->keeper == keeper && page_bytes(page->count, page->size) <= mapping->bytes &&
+                    has_rows(page, mapping->bytes);
         if (good) return 0;
         tti_mapping_destroy(mapping);
     }
@@ -334,7 +358,8 @@ static bool is_of(const struct tti_board *board, const char *job, int process_co
 {
     const struct tti_board_page *page = board->page;
     return page->magic == BOARD_MAGIC && strncmp(page->job, job, sizeof page->job) == 0 &&
-           page->size == process_count && page->count > 0 && page_bytes(page->count) <= board->bytes;
+           page->size == process_count && page->count > 0 && page->size >= page->count &&
+           page_bytes(page->count, page->size) <= board->bytes;
 }
 
 static void map(struct tti_board *board, const char *name, bool writes)
@@ -409,9 +434,10 @@ bool tti_board_end(const char *name, const char *job, const struct tti_board *se
 {
     struct tti_board board;
     struct tti_board_page *page = open_page(&board, name, job);
-    struct mark *mark = page == NULL || !page->watches ? NULL : mark_of(page, process);
-    if (mark != NULL) atomic_store_explicit(&mark->late, seen->generation + 1, memory_order_release);
-    bool told = mark != NULL && kill((pid_t)page->keeper, SIGUSR1) == 0;
+    bool can = page != NULL && page->watches && (page->restarts_most > 0 || mark_of(page, process) != NULL);
+    _Atomic uint32_t *late = can ? late_of(page, process) : NULL;
+    if (late != NULL) atomic_store_explicit(late, seen->generation + 1, memory_order_release);
+    bool told = late != NULL && kill((pid_t)page->keeper, SIGUSR1) == 0;
     tti_board_close(&board);
     return told;
 }
@@ -480,6 +506,18 @@ uint32_t tti_board_epochs(const struct tti_board *board)
     return atomic_load_explicit(&board->page->formed, memory_order_relaxed);
 }
 
+bool tti_board_excluded(const struct tti_board *board)
+{
+    return board != NULL && board->page != NULL &&
+           atomic_load_explicit(&board->page->excluded, memory_order_acquire) != 0;
+}
+
+void tti_board_master(const struct tti_board *board, char *host, size_t bytes)
+{
+    if (tti_board_generation(board) == 0 || board->page->master[0] == '\0') return;
+    snprintf(host, bytes, "%.*s", (int)sizeof board->page->master, board->page->master);
+}
+
 bool tti_board_moved(const struct tti_board *board)
 {
     return board != NULL && tti_board_generation(board) != board->generation;
@@ -521,11 +559,23 @@ tutti_status tti_board_blame(const struct tti_board *board, int at, tutti_error 
                          killed ? WTERMSIG(note->status) : WEXITSTATUS(note->status), page->job, page->size * each);
 }
 
-tutti_status tti_board_check(const struct tti_board *board, tutti_error *error)
+tutti_status tti_board_go_on(const struct tti_board *board, tutti_error *error)
 {
+    if (tti_board_excluded(board))
+        return tti_error_set(
+            error, TUTTI_ERR_EXCLUDED, 0,
+            "the launcher of job %.128s has not heard this host for too long, and the others may go on "
+            "without it: end this process",
+            board->page->job);
     if (tti_board_moved(board))
         return tti_error_set(error, TUTTI_ERR_JOIN, 0, "a process of job %.128s was started again meanwhile",
                              board->page->job);
+    return TUTTI_OK;
+}
+
+tutti_status tti_board_check(const struct tti_board *board, tutti_error *error)
+{
+    TTI_TRY(tti_board_go_on(board, error));
     return tti_board_ended(board, 0) < 0 ? TUTTI_OK : tti_board_blame(board, 0, error);
 }
 

@@ -47,18 +47,25 @@ tutti_status tti_board_blame(const struct tti_board *board, int at, tutti_error 
 /* Both for the first, the likely cause of the others' end: for those that have not found rank 0 yet: OK while all are
  * running, and the generation is that of the beginning. */
 tutti_status tti_board_check(const struct tti_board *board, tutti_error *error);
+/* The part of it that also holds for those whose world may have been formed, and is formed anew: no process was started again since
+ * the beginning, and this host is heard. */
+tutti_status tti_board_go_on(const struct tti_board *board, tutti_error *error);
 /* How often processes may be started again, 0: never; how often they were; whether that was while the board was open. */
 int tti_board_restarts(const struct tti_board *board);
 uint32_t tti_board_generation(const struct tti_board *board);
 bool tti_board_moved(const struct tti_board *board);
+/* True if the launcher that decides has not heard this host for too long: the others go on without it, and its processes are ended. */
+bool tti_board_excluded(const struct tti_board *board);
+/* Writes where process 0 waits, where that is another host than at first. */
+void tti_board_master(const struct tti_board *board, char *host, size_t bytes);
 /* How many epochs the job's world has had. */
 uint32_t tti_board_epochs(const struct tti_board *board);
 /* These write. That if this process fails, it does so because of another, or not any more; */
 void tti_board_follow(const char *name, const char *job, int process, bool follows);
 /* that the world was formed in this epoch; */
 void tti_board_form(const char *name, const char *job, uint32_t epoch);
-/* and that a process is to be ended, and started again where that is done, since others have waited too long for it. False: nobody
- * does that. */
+/* and that a process is to be ended, and started again where that is done, since others have waited too long for it: one of this
+ * host, or of any where ranks are started again. False: nobody does that. */
 bool tti_board_end(const char *name, const char *job, const struct tti_board *seen, int process);
 /* What ranks show there of themselves, mapped to write; NULL: there is no board of this job. Given back by tti_board_close. */
 struct tti_rows *tti_board_open_rows(struct tti_board *board, const char *name, const char *job);

@@ -169,6 +169,7 @@ static tutti_status join_host(struct tti_joining *joining, size_t area_bytes, st
     snprintf(job, sizeof job, "%s.host%d", cluster->job, joining->hosts[cluster->process]);
     member.job = job;
     member.title = cluster->job;
+    member.title_processes = cluster->process_count;
     member.firsts = firsts;
     tutti_status status = tti_world_join(&member, joining->options, area_bytes, world, joining->error);
     tti_free(firsts);

@@ -186,7 +186,8 @@ tutti_status tti_join_watch(struct tti_join *join, int process, int pid)
 bool tti_join_end_late(struct tti_join *join, int process)
 {
     if (!tti_is_sequel(&join->sequel) || join->ended_late || tti_board_restarts(&join->board) == 0) return false;
-    if (!tti_board_end(join->options->board, join->title, &join->board, process)) return false;
+    int number = tti_join_first(join, process) / join->ranks_each;
+    if (!tti_board_end(join->options->board, join->title, &join->board, number)) return false;
     tti_log(TUTTI_WARN, "%s did not come within %lld ms while job %s was rebuilt: its process is ended",
             tti_join_name(join, process).text, (long long)join->timeout_ms, join->title);
     join->deadline_ns = tti_now_ns() + LATE_NS;
@@ -262,7 +263,8 @@ tutti_status tti_world_join(const struct tti_member *member, const tutti_options
     TTI_TRY(check_member(member, error));
     if (member->process_count == 1) return join_alone(member, options, area_bytes, world, error);
     join.job = name_socket(member, name);
-    tti_board_open(&join.board, options->board, member->job, member->process_count, member->ranks_each);
+    int processes = member->title != NULL ? member->title_processes : member->process_count;
+    tti_board_open(&join.board, options->board, join.title, processes, member->ranks_each);
     if (tti_board_restarts(&join.board) > 0) join.board.generation = member->sequel.generation;
     tutti_status status = join.process == 0 ? tti_join_root(&join) : tti_join_member(&join);
     tti_board_close(&join.board);

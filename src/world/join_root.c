@@ -327,12 +327,21 @@ static tutti_status turn(struct root *root, int timeout_ms)
     return TUTTI_OK;
 }
 
+/* Of a process of the job among those that join here; -1: it is elsewhere. */
+static int index_of(const struct tti_join *join, int number)
+{
+    for (int process = 0; process < join->process_count; process++)
+        if (tti_join_first(join, process) == number * join->ranks_each) return process;
+    return -1;
+}
+
 /* Those that have not come and cannot any more, by the launcher's board. Who has come is heard by its connection. */
 static int count_gone(const struct root *root, int *first)
 {
-    int count = 0, process;
-    for (int at = 0; (process = tti_board_ended(&root->join->board, at)) >= 0; at++) {
-        if (process == 0 || root->members == NULL || root->members[process].fd >= 0) continue;
+    int count = 0, number;
+    for (int at = 0; (number = tti_board_ended(&root->join->board, at)) >= 0; at++) {
+        int process = index_of(root->join, number);
+        if (process <= 0 || root->members == NULL || root->members[process].fd >= 0) continue;
         if (count++ == 0) *first = at;
     }
     return count;
@@ -342,7 +351,7 @@ static tutti_status check_board(const struct root *root)
 {
     int first;
     if (root->handed_out) return TUTTI_OK;
-    if (tti_board_moved(&root->join->board)) return tti_board_check(&root->join->board, root->join->error);
+    TTI_TRY(tti_board_go_on(&root->join->board, root->join->error));
     if (count_gone(root, &first) == 0) return TUTTI_OK;
     return tti_board_blame(&root->join->board, first, root->join->error);
 }

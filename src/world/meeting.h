@@ -99,7 +99,10 @@ void tti_meeting_socket(const struct tti_meeting *meeting, char name[TTI_MEETING
 /* True if that one, which has not come, will be ended and started again; then the meeting has a little more time, in which the
  * board moves, or the connection ends. */
 bool tti_meeting_end_late(struct tti_meeting *meeting, int rank);
-/* The launcher's board while it is to be looked at, else NULL. */
+/* What the board says against going on, also in later exchanges of those that meet again; and how long they may sleep. */
+tutti_status tti_meeting_check(const struct tti_meeting *meeting, tutti_error *error);
+int tti_meeting_poll_ms(const struct tti_meeting *meeting, int poll_ms);
+/* The launcher's board while it is to be asked who has ended, else NULL. */
 const struct tti_board *tti_meeting_board(const struct tti_meeting *meeting);
 tutti_status tti_meeting_open_root(struct tti_meeting *meeting, tutti_error *error);
 tutti_status tti_meeting_open_member(struct tti_meeting *meeting, tutti_error *error);

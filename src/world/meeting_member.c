@@ -120,7 +120,10 @@ static tutti_status knock_until(struct tti_meeting *meeting, struct tti_knock *k
             return TUTTI_OK;
         }
         if (root_ended(meeting)) return tti_board_check(meeting->where.board, error);
-        if (now_ns >= meeting->deadline_ns || knock->refusals > REFUSALS_MOST || tti_knock_wrong_key(knock))
+        TTI_TRY(tti_board_go_on(meeting->where.board, error));
+        if (now_ns >= meeting->deadline_ns && end_root(meeting)) continue;
+        bool hopeless = knock->refusals > REFUSALS_MOST || tti_knock_wrong_key(knock);
+        if (now_ns >= meeting->deadline_ns || (hopeless && !meeting->where.again)) /* else: of an earlier generation */
             return no_way(meeting, knock, error);
         if (next_ns <= now_ns || next_ns > meeting->deadline_ns) next_ns = meeting->deadline_ns;
         int count = tti_knock_poll_set(knock, meeting->polled);
@@ -199,7 +202,7 @@ static tutti_status talk(struct tti_meeting *meeting, struct tti_blobs *all, tut
                                                                            meeting->where.size);
         if (state == TTI_MEETING_WHOLE) return take(meeting, all, error);
         if (state == TTI_MEETING_BROKEN) return root_lost(meeting, errno, error);
-        TTI_TRY(tti_board_check(tti_meeting_board(meeting), error)); /* rank 0 may be on another host, and not see it */
+        TTI_TRY(tti_meeting_check(meeting, error)); /* rank 0 may be on another host, and not see it */
         if (tti_now_ns() >= meeting->deadline_ns + TTI_JOIN_GRACE_NS && !end_root(meeting)) {
             error->peer = 0;
             return tti_error_set(error, TUTTI_ERR_JOIN, 0, "rank 0 of job %.64s at %.100s has not answered in time",
@@ -207,7 +210,7 @@ static tutti_status talk(struct tti_meeting *meeting, struct tti_blobs *all, tut
         }
         struct pollfd polled = {.fd = root->fd, .events = (short)(POLLIN | (sending ? POLLOUT : 0))};
         int poll_ms = tti_poll_ms(meeting->deadline_ns + TTI_JOIN_GRACE_NS);
-        poll(&polled, 1, tti_board_poll_ms(tti_meeting_board(meeting), poll_ms));
+        poll(&polled, 1, tti_meeting_poll_ms(meeting, poll_ms));
     }
 }
 

@@ -303,7 +303,7 @@ static void await_anything(struct tti_meeting *meeting, bool sending)
         if (member->fd >= 0 && (out || !sending))
             meeting->polled[count++] = (struct pollfd){.fd = member->fd, .events = out ? POLLOUT : POLLIN};
     }
-    int poll_ms = tti_board_poll_ms(tti_meeting_board(meeting), tti_poll_ms(meeting->deadline_ns));
+    int poll_ms = tti_meeting_poll_ms(meeting, tti_poll_ms(meeting->deadline_ns));
     poll(meeting->polled, (nfds_t)count, poll_ms);
 }
 
@@ -318,10 +318,8 @@ static int count_given(const struct tti_meeting *meeting)
 static tutti_status check_board(struct tti_meeting *meeting, tutti_error *error)
 {
     const struct tti_board *board = tti_meeting_board(meeting);
-    if (tti_board_moved(board)) {
-        tti_board_check(board, error);
-        return fail(meeting, error);
-    }
+    bool again = meeting->round <= 1 || meeting->where.again;
+    if (again && tti_board_go_on(meeting->where.board, error) != TUTTI_OK) return fail(meeting, error);
     for (int at = 0, gone; (gone = tti_board_ended(board, at)) >= 0; at++) {
         if (gone == 0 || meeting->members[gone].fd >= 0) continue;
         tti_board_blame(board, at, error);

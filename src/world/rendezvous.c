@@ -229,6 +229,18 @@ bool tti_meeting_end_late(struct tti_meeting *meeting, int rank)
     return true;
 }
 
+tutti_status tti_meeting_check(const struct tti_meeting *meeting, tutti_error *error)
+{
+    if (meeting->round <= 1) return tti_board_check(meeting->where.board, error);
+    return meeting->where.again ? tti_board_go_on(meeting->where.board, error) : TUTTI_OK;
+}
+
+int tti_meeting_poll_ms(const struct tti_meeting *meeting, int poll_ms)
+{
+    bool looks = meeting->round <= 1 || meeting->where.again;
+    return looks ? tti_board_poll_ms(meeting->where.board, poll_ms) : poll_ms;
+}
+
 const struct tti_board *tti_meeting_board(const struct tti_meeting *meeting)
 {
     return meeting->round <= 1 ? meeting->where.board : NULL;
@@ -302,6 +314,7 @@ bool tti_meeting_has_trouble(struct tti_meeting *meeting, tutti_error *error)
 {
     bool trouble = meeting->where.rank == 0 ? tti_meeting_root_trouble(meeting, error)
                                             : tti_meeting_member_trouble(meeting, error);
+    if (!trouble && meeting->where.again) trouble = tti_board_go_on(meeting->where.board, error) != TUTTI_OK;
     meeting->failed |= trouble;
     return trouble;
 }

@@ -123,9 +123,10 @@ struct tti_member {
     int process, process_count;
     int ranks_each;
     const struct tti_apart *apart; /* NULL: others of the job cannot be waiting elsewhere */
-    /* For words, where these are some of a larger job's: its name, and the number there of each process's first rank
-     * (process_count). NULL: the same. */
+    /* Where these are some of a larger job's: its name, how many processes it has, and the number there of each process's first
+     * rank (process_count). NULL, 0: the same. */
     const char *title;
+    int title_processes;
     const int *firsts;
     struct tti_sequel sequel;
 };

@@ -260,6 +260,5 @@ fi
 tool run -n 2 --max-restarts 3 bash -c 'exit 3'
 check 'before joining: status' 3 "$STATUS"
 matches 'before joining: said' 'not started again: not all ranks had joined' "$ERR"
-refused 'jobs of one host' run --hosts a,b --max-restarts 1 true
 refused 'max-restarts' run --max-restarts x true
 finish

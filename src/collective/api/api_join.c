@@ -162,8 +162,8 @@ static bool begins_anew(const struct tti_board *board, tutti_error *error)
     enum { MOVES_MS = 2000 };
     int64_t until_ns = tti_now_ns() + MOVES_MS * INT64_C(1000000);
     while (!tti_board_moved(board)) {
-        if (tti_board_ended(board, 0) >= 0) {
-            tti_board_blame(board, 0, error);
+        if (tti_board_excluded(board) || tti_board_ended(board, 0) >= 0) {
+            tti_board_check(board, error);
             return false;
         }
         if (tti_now_ns() >= until_ns) return false;
@@ -182,15 +182,29 @@ static void prepare_sequel(struct tti_sequel *sequel, const struct tti_board *bo
     if (sequel->timeout_ms < options->join_timeout_ms) sequel->timeout_ms = options->join_timeout_ms;
 }
 
+/* Process 0 waits elsewhere since its host was lost. */
+static const char *find_root(const char *first, const struct tti_board *board, char *address, size_t bytes)
+{
+    char host[256] = "";
+    const char *port = strrchr(first, ':');
+    tti_board_master(board, host, sizeof host);
+    if (host[0] == '\0' || port == NULL) return first;
+    snprintf(address, bytes, "%s%s", host, port);
+    return address;
+}
+
 static tutti_status join_cluster(const struct tti_cluster_launch *launch, const tutti_options *options,
                                  struct tti_cluster **cluster, tutti_error *error)
 {
     struct tti_cluster_launch attempt = *launch;
     struct tti_board board;
+    char address[300];
     for (bool again = true; again;) {
         tti_board_open(&board, options->board, launch->job, launch->process_count, launch->ranks_each);
         bool restarts = tti_board_restarts(&board) > 0;
         if (restarts) prepare_sequel(&attempt.sequel, &board, options);
+        if (restarts && launch->address != NULL && launch->address[0] != '\0')
+            attempt.address = find_root(launch->address, &board, address, sizeof address);
         tutti_status status = tti_cluster_join(&attempt, options, area_size, cluster, error);
         if (restarts && status == TUTTI_OK)
             tti_board_form(options->board, launch->job, (*cluster)->local_ranks[0].world->segment->epoch);

@@ -148,7 +148,7 @@ static tutti_status join_again(tutti_comm *comm, struct rebuild *rebuild, int64_
                                 .whole = rebuild->whole,
                                 .timeout_ms = deadline_ms};
     tutti_launch launch;
-    tutti_status status = tti_launch_read(options, &launch, &rebuild->error);
+    tutti_status status = tti_launch_read(options, &launch, &rebuild->error); /* of the first day: see api_join.c */
     if (status != TUTTI_OK) return status;
     return tti_join_job_again(&launch, options, rebuild->ranks, &sequel, &rebuild->cluster, &rebuild->error);
 }
@@ -228,8 +228,8 @@ static tutti_status check_comm(tutti_comm *comm, tutti_comm **made)
 static tutti_status check_ranks(tutti_comm *comm, const struct tti_board *board)
 {
     tutti_error error = {.rank = comm->rank, .peer = -1};
-    if (tti_board_ended(board, 0) >= 0) {
-        tti_board_blame(board, 0, &error);
+    if (tti_board_excluded(board) || tti_board_ended(board, 0) >= 0) {
+        tti_board_check(board, &error);
         return tell(comm, &error);
     }
     for (int rank = 0; rank < comm->size; rank++) {

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Starting again what has failed. One launcher decides: that of the host, or with --hosts the one that was typed, which the others
+ * ask. It counts restarts, and this count, the generation, reaches every host's board in the same order: ranks that join meet
+ * with those that have seen the same one.
+ *
+ * A host is lost when its launcher is not heard any more. Invariant: before another host gets its ranks they have ended. Each
+ * launcher tells its time again and again; what comes back of it makes the lease of its ranks longer, and when that runs out the
+ * guard there ends them. Here a host is lost only once its lease has run out, counted from the same message, and a little more.
+ */
+#include "cli/cli.h"
+#include "cli/job.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+enum { BEAT_MS = 200, MARGIN_MS = GUARD_EXCLUDED_MS + 300, TIME_MASK = 0x3fffffff };
+
+/* True if this launcher has started those of hosts, and they heal. */
+static bool rules_hosts(const struct job *job)
+{
+    return job->heal.hosts != NULL && job->heal.heartbeat_ms > 0;
+}
+
+/* True if another launcher decides for this one. */
+static bool is_ruled(const struct job *job)
+{
+    return job->launch->remote && job->launch->max_restarts > 0;
+}
+
+bool heal_open(struct job *job)
+{
+    struct heal *heal = &job->heal;
+    const struct launch *launch = job->launch;
+    tutti_options options;
+    bool several = launch->hosts != NULL || launch->remote;
+    heal->began_ms = job_now_ms();
+    heal->asked = calloc((size_t)launch->size, sizeof *heal->asked);
+    if (launch->hosts != NULL) heal->hosts = calloc((size_t)launch->size, sizeof *heal->hosts);
+    for (int host = launch->place.nodes; heal->hosts != NULL && host < launch->size; host++)
+        heal->hosts[host].waits = true;
+    if (several && job->values->max_restarts > 0)
+        heal->heartbeat_ms = tutti_options_init(&options, NULL) == TUTTI_OK ? options.heartbeat_ms : 2000;
+    return heal->asked != NULL && (launch->hosts == NULL || heal->hosts != NULL);
+}
+
+void heal_close(struct job *job)
+{
+    free(job->heal.hosts);
+    free(job->heal.asked);
+}
+
+bool heal_is_apart(const struct job *job, int host)
+{
+    return job->heal.hosts != NULL && (job->heal.hosts[host].waits || job->heal.hosts[host].lost);
+}
+
+/* ---- Who is started again -------------------------------------------------------------------------------------- */
+
+/* Why nothing is started again now, whatever it is; NULL: it may be. */
+static const char *reason_against(const struct job *job, bool joined)
+{
+    if (!joined) return "not all ranks had joined, so there is no world to rebuild";
+    return job->restarts < job->values->max_restarts ? NULL : "all restarts are used up (--max-restarts)";
+}
+
+static const char *reason_against_rank(const struct job *job, int wait_status, bool follows, bool joined)
+{
+    if (joined && job_follows(wait_status, follows))
+        return "it knew that another rank was lost, and ended; --max-restarts is for programs that call "
+               "tutti_comm_rebuild then";
+    return reason_against(job, joined);
+}
+
+/* Counts it, if it is to be started again, and says what becomes of it. */
+static bool decide_rank(struct job *job, const char *host, const struct guard_report *report, int rank)
+{
+    char text[96];
+    const char *against = reason_against_rank(job, report->value, report->follows != 0, report->joined != 0);
+    const char *on = host == NULL ? "" : " on ", *where = host == NULL ? "" : host;
+    (void)job_describe(report->value, text);
+    if (against != NULL) {
+        output_say(job->output, "rank %d%s%s (pid %d) %s and is not started again: %s", rank, on, where, report->pid,
+                   text, against);
+        return false;
+    }
+    job->restarts++;
+    output_say(job->output, "rank %d%s%s (pid %d) %s and is started again (restart %d of %lld)", rank, on, where,
+               report->pid, text, job->restarts, (long long)job->values->max_restarts);
+    return true;
+}
+
+static void send_order(struct job *job, enum guard_order order, int value, int generation, const char *master)
+{
+    struct guard_command command = {.order = (int32_t)order, .value = value, .generation = generation};
+    (void)snprintf(command.text, sizeof command.text, "%s", master);
+    job_send_order(job, &command);
+}
+
+/* The launcher that decides is told of a rank that has failed. */
+static void ask(struct job *job, const struct guard_report *report)
+{
+    struct remote_report failed = {.event = REMOTE_FAILED,
+                                   .rank = job->launch->place.first + report->rank,
+                                   .pid = report->pid,
+                                   .value = report->value,
+                                   .follows = report->follows,
+                                   .joined = report->joined};
+    job->heal.asked[report->rank] = *report;
+    output_write_report(job->output, &failed);
+}
+
+bool heal_takes(struct job *job, const struct guard_report *report)
+{
+    if (job->launch->max_restarts == 0) return false;
+    bool failed = job->step == STEP_RUN && report->value != 0;
+    if (failed && is_ruled(job)) {
+        ask(job, report);
+        return true;
+    }
+    bool again = failed && decide_rank(job, NULL, report, job->launch->place.first + report->rank);
+    send_order(job, again ? GUARD_RESTART : GUARD_NOTE, report->rank, job->restarts, "");
+    return again;
+}
+
+/* ---- What is told from host to host ---------------------------------------------------------------------------- */
+
+void heal_on_late(struct job *job, int rank)
+{
+    struct remote_report late = {.event = REMOTE_LATE, .rank = rank};
+    if (is_ruled(job)) output_write_report(job->output, &late);
+}
+
+void heal_on_excluded(struct job *job)
+{
+    output_say(
+        job->output,
+        "this host has not heard the job's launcher for %lld ms, and the job may go on without it: its ranks are ended",
+        (long long)job->heal.heartbeat_ms);
+    job_fail(job, CLI_FAILED);
+}
+
+void heal_on_empty(struct job *job)
+{
+    struct remote_report none = {.event = REMOTE_EMPTY};
+    if (is_ruled(job)) output_write_report(job->output, &none);
+}
+
+/* The launcher that decides has heard this one's time: until a while after it, it takes this host for living. */
+static void renew_lease(struct job *job, int heard)
+{
+    int64_t now = job_now_ms(), age = (now - job->heal.began_ms - heard) & TIME_MASK;
+    job_send_order(job, &(struct guard_command){.order = GUARD_LEASE, .until_ms = now - age + job->heal.heartbeat_ms});
+}
+
+void heal_obey(struct job *job, const struct remote_order *order)
+{
+    int rank = order->rank - job->launch->place.first;
+    bool mine = rank >= 0 && rank < job->launch->size;
+    if (!is_ruled(job)) return;
+    switch (order->kind) {
+    case ORDER_ALIVE: renew_lease(job, order->value); break;
+    case ORDER_MOVE: send_order(job, GUARD_MOVE, 0, order->value, order->text); break;
+    case ORDER_RESTART:
+        if (mine) send_order(job, GUARD_RESTART, rank, order->value, order->text);
+        break;
+    case ORDER_LATE:
+        if (mine) send_order(job, GUARD_END, rank, 0, "");
+        break;
+    case ORDER_NOTE:
+        if (!mine || job->heal.asked[rank].pid == 0) break;
+        send_order(job, GUARD_NOTE, rank, 0, "");
+        job_take_end(job, &job->heal.asked[rank]);
+        break;
+    default: break;
+    }
+}
+
+/* ---- Hosts ----------------------------------------------------------------------------------------------------- */
+
+/* Every host hears of a restart: on the one that has the rank as that, on the others as a move. */
+static void tell_restart(struct job *job, int with, int rank, const char *master)
+{
+    struct hosts *hosts = job->launch->hosts;
+    for (int host = 0; host < job->launch->size; host++) {
+        struct remote_order order = {
+            .kind = host == with ? ORDER_RESTART : ORDER_MOVE, .rank = rank, .value = job->restarts};
+        (void)snprintf(order.text, sizeof order.text, "%s", master);
+        if (!heal_is_apart(job, host)) hosts_order(hosts, host, &order);
+    }
+}
+
+static void on_failed(struct job *job, int host, const struct remote_report *report)
+{
+    const struct guard_report end = {.rank = report->rank,
+                                     .pid = report->pid,
+                                     .value = report->value,
+                                     .follows = report->follows,
+                                     .joined = job->heal.formed};
+    const char *name = hosts_name(job->launch->hosts, host);
+    if (job->step == STEP_RUN && decide_rank(job, name, &end, report->rank))
+        tell_restart(job, host, report->rank, "");
+    else
+        hosts_order(job->launch->hosts, host, &(struct remote_order){.kind = ORDER_NOTE, .rank = report->rank});
+}
+
+static void on_late(struct job *job, int rank)
+{
+    const struct hosts *hosts = job->launch->hosts;
+    for (int host = 0; host < job->launch->size; host++) {
+        int before = rank - hosts_first(hosts, host);
+        if (heal_is_apart(job, host) || before < 0 || before >= hosts_slots(hosts, host)) continue;
+        hosts_order(job->launch->hosts, host, &(struct remote_order){.kind = ORDER_LATE, .rank = rank});
+    }
+}
+
+void heal_hear(struct job *job, int host, const struct remote_report *report)
+{
+    struct job_host *of = &job->heal.hosts[host];
+    if (of->lost) return;
+    of->heard_ms = job_now_ms();
+    job->heal.formed |= report->joined != 0;
+    switch (report->event) {
+    case REMOTE_STARTED: of->begun = true; break;
+    case REMOTE_FAILED: on_failed(job, host, report); break;
+    case REMOTE_LATE: on_late(job, report->rank); break;
+    case REMOTE_ALIVE: of->beat = report->value; break;
+    case REMOTE_EMPTY: of->empty = true; break;
+    case REMOTE_ENDED: break;
+    }
+}
+
+static int find_spare(const struct job *job)
+{
+    for (int host = 0; host < job->launch->size; host++)
+        if (job->heal.hosts[host].waits && job->heal.hosts[host].begun && !job->heal.hosts[host].lost) return host;
+    return -1;
+}
+
+/* A host that waits takes the ranks of one that is lost, and all others move. False: none can be told. */
+static bool replace(struct job *job, int host)
+{
+    const char *before = job->launch->place.master_addr;
+    int holder = host; /* who has, or should have taken, these ranks */
+    for (int spare; (spare = find_spare(job)) >= 0;) {
+        struct job_host *of = &job->heal.hosts[spare];
+        if (!hosts_replace(job->values, job->launch, holder, spare, job->restarts)) {
+            of->lost = true;
+            holder = spare;
+            continue;
+        }
+        bool moved = job->launch->place.master_addr != before;
+        tell_restart(job, -1, 0, moved ? job->launch->place.master_addr : "");
+        of->waits = false;
+        of->beat = 0;
+        of->heard_ms = job_now_ms();
+        output_say(job->output, "the ranks of %s are started again on %s (restart %d of %lld)",
+                   hosts_name(job->launch->hosts, host), hosts_name(job->launch->hosts, spare), job->restarts,
+                   (long long)job->values->max_restarts);
+        return true;
+    }
+    return false;
+}
+
+/* Nothing of its ranks goes on there any more, by its lease or its own word. */
+static void lose(struct job *job, int host)
+{
+    const char *against = reason_against(job, job->heal.formed);
+    if (against == NULL && find_spare(job) < 0) against = "no other host waits (--spare)";
+    job->heal.hosts[host].lost = true;
+    hosts_close_control(job->launch->hosts, host);
+    send_order(job, GUARD_END, host, 0, "");
+    if (against == NULL) {
+        job->restarts++;
+        if (replace(job, host)) return;
+        against = "no other host can be told to";
+    }
+    output_say(job->output, "the ranks of %s are not started again: %s", hosts_name(job->launch->hosts, host), against);
+    job->ranks_left--;
+    job_fail(job, CLI_FAILED);
+}
+
+bool heal_host_ended(struct job *job, int host, int wait_status)
+{
+    struct job_host *of = &job->heal.hosts[host];
+    char text[96];
+    if (!rules_hosts(job)) return false;
+    bool ends = job->step != STEP_RUN, failed = !ends && of->begun && wait_status != 0;
+    if (!heal_is_apart(job, host) && (!failed || job->suspect.likely != LIKELY_NOT)) return false;
+    job->ended[host] = true;
+    if (of->lost || ends) return true;
+    output_say(job->output, "the launcher on %s %s; %s", hosts_name(job->launch->hosts, host),
+               job_describe(wait_status, text), of->waits ? "it does not wait any more" : "the host is lost");
+    if (of->waits)
+        of->lost = true;
+    else
+        of->gone_ms = of->empty ? job_now_ms() : of->heard_ms + job->heal.heartbeat_ms + MARGIN_MS;
+    return true;
+}
+
+void heal_let_go(struct job *job)
+{
+    for (int host = 0; job->heal.hosts != NULL && host < job->launch->size; host++)
+        if (job->heal.hosts[host].waits) hosts_close_control(job->launch->hosts, host);
+}
+
+/* ---- Time ------------------------------------------------------------------------------------------------------ */
+
+static void check_host(struct job *job, int host)
+{
+    struct job_host *of = &job->heal.hosts[host];
+    int64_t now = job_now_ms();
+    if (!of->begun || heal_is_apart(job, host) || job->step != STEP_RUN) return;
+    if (of->gone_ms != 0 ? now < of->gone_ms : now < of->heard_ms + job->heal.heartbeat_ms + MARGIN_MS) return;
+    if (of->gone_ms == 0)
+        output_say(job->output, "host %s has been silent for %lld ms and is lost", hosts_name(job->launch->hosts, host),
+                   (long long)(now - of->heard_ms));
+    lose(job, host);
+}
+
+static void beat(struct job *job)
+{
+    job->heal.beat_ms = job_now_ms() + BEAT_MS;
+    if (is_ruled(job)) {
+        bool formed = job->board != NULL && tutti_board_formed(job->board);
+        struct remote_report alive = {
+            .event = REMOTE_ALIVE, .value = (int)((job_now_ms() - job->heal.began_ms) & TIME_MASK), .joined = formed};
+        output_write_report(job->output, &alive);
+    }
+    for (int host = 0; rules_hosts(job) && host < job->launch->size; host++) {
+        struct remote_order alive = {.kind = ORDER_ALIVE, .value = job->heal.hosts[host].beat};
+        if (job->heal.hosts[host].begun && !heal_is_apart(job, host)) hosts_order(job->launch->hosts, host, &alive);
+    }
+}
+
+void heal_check_clock(struct job *job)
+{
+    if (job->heal.heartbeat_ms == 0 || job_now_ms() < job->heal.beat_ms) return;
+    beat(job);
+    for (int host = 0; rules_hosts(job) && host < job->launch->size; host++) check_host(job, host);
+}
+
+int64_t heal_next_ms(const struct job *job)
+{
+    return job->heal.heartbeat_ms == 0 ? INT64_MAX : job->heal.beat_ms;
+}
