@@ -256,7 +256,7 @@ static tutti_status check_launcher(tutti_comm *comm, const struct tti_board *boa
 /* Who waits for this rank in a comm without the lost one would not come. */
 static void give_up(tutti_comm *comm)
 {
-    bool lost = tti_comm_is_broken(comm);
+    bool lost = tti_comm_is_broken(comm) || tti_epoch_has_loss(comm);
     for (int rank = 0; rank < comm->size && !lost; rank++) lost = comm->peers->presence(comm, rank) == TTI_PEER_LOST;
     if (lost) tti_epoch_give_up(comm);
 }

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/status.h"
 #include "collective/comm/show.h"
+#include <string.h>
 
 bool tti_epoch_join(tutti_comm *comm, const tutti_comm *parent, bool next)
 {
@@ -83,6 +84,25 @@ void tti_epoch_raise(tutti_comm *comm, uint32_t epoch)
                              each->traits.era.made, advice);
     }
     tti_unlock(&rank->lock);
+}
+
+/* The failure tells of a lost rank, or that another rank gives the epoch up for one. */
+static bool tells_of_loss(tutti_comm *comm)
+{
+    tutti_error failure;
+    if (!tti_comm_failure(comm, &failure)) return false;
+    return failure.status == TUTTI_ERR_PEER_LOST || strcmp(failure.operation, tti_kind_name(TTI_COMM_REBUILD)) == 0;
+}
+
+bool tti_epoch_has_loss(tutti_comm *comm)
+{
+    struct tti_rank_epoch *rank = comm->traits.era.rank;
+    bool lost = false;
+    tti_lock(&rank->lock);
+    for (tutti_comm *each = rank->first; each != NULL && !lost; each = each->traits.era.next)
+        lost = each->traits.era.made == comm->traits.era.made && tells_of_loss(each);
+    tti_unlock(&rank->lock);
+    return lost;
 }
 
 void tti_epoch_give_up(tutti_comm *comm)

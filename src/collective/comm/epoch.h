@@ -43,6 +43,9 @@ bool tti_place_is_old(const tutti_comm *comm, struct tti_place place);
 
 /* This rank goes on to a later epoch: all its comms but those that were made for it are of an older one. */
 void tti_epoch_raise(tutti_comm *comm, uint32_t epoch);
+/* True if a comm of its epoch that the comm's rank has was broken by the loss of a rank. On the same host that is seen sooner than
+ * over the connections that the world's comm looks at. */
+bool tti_epoch_has_loss(tutti_comm *comm);
 /* Before that: breaks all comms of its epoch that the comm's rank has, for their other ranks, too, so that none of these waits in one of
  * them for a rank that is about to rebuild the world. Tolerant ones stay. */
 void tti_epoch_give_up(tutti_comm *comm);
