@@ -104,8 +104,8 @@ static void describe_epoch(const struct tti_remote *remote, int rank, tutti_erro
 {
     tutti_error error;
     tti_epoch_describe(remote->comm, TTI_ACTOR_ASK, &error);
-    tti_actors_describe(remote->actors, why, TTI_ACTOR_ASK, TUTTI_ERR_EPOCH, rank, "rank %d cannot be reached: %.300s", rank,
-                        error.text);
+    tti_actors_describe(remote->actors, why, TTI_ACTOR_ASK, TUTTI_ERR_EPOCH, rank, "rank %d cannot be reached: %.300s",
+                        rank, error.text);
 }
 
 bool tti_remote_is_there(tutti_actors *actors, int rank, tutti_error *error)

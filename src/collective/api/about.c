@@ -193,7 +193,7 @@ tutti_status tutti_tuning_set(tutti_comm *comm, const tutti_tuning *tuning)
     memcpy(words, tuning, sizeof words);
     struct tti_op *op = tti_op_fill(comm, TTI_TUNING, NULL, 0, NULL, 0, 0, TUTTI_TYPE_COUNT, -1);
     op->call.counts_signature = tti_counts_signature(words, (int)(sizeof words / sizeof *words));
-    TTI_TRY(tti_api_run(op));
+    TTI_TRY(tti_api_run(op, NULL));
     tti_queue_hold(comm); /* messages may be under way, and go by it */
     comm->tuning = *tuning;
     tti_plan_cache_clear(&comm->engine->plans);

@@ -63,6 +63,13 @@ static tutti_status restrict_call(tutti_comm *comm, enum tti_kind kind)
         tti_kind_name(kind));
 }
 
+tutti_status tti_api_no_handle(tutti_comm *comm, enum tti_kind kind)
+{
+    TTI_TRY(tti_api_begin(comm, kind));
+    return tti_comm_refuse(comm, kind, TUTTI_ERR_ARGUMENT, "%s: `op` is NULL; the handle has to go somewhere",
+                           tti_kind_name(kind));
+}
+
 tutti_status tti_api_no_comm(enum tti_kind kind)
 {
     return tti_latest_stray(tti_kind_name(kind), TUTTI_ERR_ARGUMENT,
@@ -100,7 +107,7 @@ static __attribute__((noinline)) tutti_status begin_restricted(tutti_comm *comm,
 }
 
 /* Nothing is called where nothing is unusual, so no register is saved. */
-tutti_status tti_api_begin_call(tutti_comm *comm, enum tti_kind kind)
+tutti_status tti_api_begin(tutti_comm *comm, enum tti_kind kind)
 {
     if (comm == NULL) return tti_api_no_comm(kind);
     if (tti_comm_is_stillborn(comm)) return comm->errors.call.status;
@@ -204,16 +211,16 @@ tutti_status tti_api_bytes(tutti_comm *comm, enum tti_kind kind, uint64_t count,
 /* ---- Running --------------------------------------------------------------------------------------------------- */
 
 /* Apart, so that the usual way stays small enough to be inlined. */
-static __attribute__((noinline)) tutti_status run_elsewhere(struct tti_op *op)
+static __attribute__((noinline)) tutti_status run_elsewhere(struct tti_op *op, tutti_op *handle)
 {
-    return op->comm->caller.stream == NULL ? tti_group_note(op, NULL) : tti_stream_op_run(op);
+    return op->comm->caller.stream == NULL ? tti_group_note(op, NULL, handle) : tti_stream_op_run(op, handle);
 }
 
-tutti_status tti_api_run(struct tti_op *op)
+tutti_status tti_api_run(struct tti_op *op, tutti_op *handle)
 {
     tutti_comm *comm = op->comm;
     bool usual = comm->caller.stream == NULL && comm->caller.group == NULL;
-    tutti_status status = usual ? tti_op_run(op) : run_elsewhere(op);
+    tutti_status status = usual ? tti_op_run(op, handle) : run_elsewhere(op, handle);
     tti_call_end(comm);
     return status;
 }
@@ -328,7 +335,7 @@ static void repeat(struct tti_op *op)
 
 /* A call like the one before it, as in a loop, finds its op checked and filled. The arguments come by address: as a value
  * they would be copied, with the same delay. */
-static tutti_status collective(tutti_comm *comm, const struct tti_arguments *given)
+static tutti_status collective(tutti_comm *comm, const struct tti_arguments *given, tutti_op *handle)
 {
     TTI_TRY(tti_api_begin(comm, given->kind));
     if (comm->caller.repeats && same_arguments(given, &comm->caller.checked)) {
@@ -339,7 +346,7 @@ static tutti_status collective(tutti_comm *comm, const struct tti_arguments *giv
         comm->caller.checked = *given;
         comm->caller.repeats = true;
     }
-    return tti_api_run(&comm->op);
+    return tti_api_run(&comm->op, handle);
 }
 
 enum { NONE = -1 }; /* no reduction, or no root */
@@ -351,7 +358,17 @@ static inline tutti_status call(tutti_comm *comm, enum tti_kind kind, const void
     return collective(
         comm,
         &(struct tti_arguments){
-            .kind = kind, .type = type, .reduction = reduction, .root = root, .in = in, .out = out, .count = count});
+            .kind = kind, .type = type, .reduction = reduction, .root = root, .in = in, .out = out, .count = count},
+        NULL);
+}
+
+/* The same with a handle. */
+static tutti_status start(tutti_comm *comm, enum tti_kind kind, const void *in, void *out, size_t count,
+                          tutti_type type, int reduction, int root, tutti_op *handle)
+{
+    const struct tti_arguments given = {
+        .kind = kind, .type = type, .reduction = reduction, .root = root, .in = in, .out = out, .count = count};
+    return tti_api_has_handle(handle) ? collective(comm, &given, handle) : tti_api_no_handle(comm, kind);
 }
 
 tutti_status tutti_barrier(tutti_comm *comm)
@@ -412,4 +429,71 @@ tutti_status tutti_exscan(tutti_comm *comm, const void *in, void *out, size_t co
                           tutti_reduction reduction)
 {
     return call(comm, TTI_EXSCAN, in, out, count, type, (int)reduction, NONE);
+}
+
+/* ---- The same, started ----------------------------------------------------------------------------------------- */
+
+tutti_status tutti_barrier_start(tutti_comm *comm, tutti_op *op)
+{
+    return start(comm, TTI_BARRIER, NULL, NULL, 0, TUTTI_TYPE_COUNT, NONE, NONE, op);
+}
+
+tutti_status tutti_all_reduce_start(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                    tutti_reduction reduction, tutti_op *op)
+{
+    return start(comm, TTI_ALL_REDUCE, in, out, count, type, (int)reduction, NONE, op);
+}
+
+tutti_status tutti_reduce_start(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                tutti_reduction reduction, int root, tutti_op *op)
+{
+    return start(comm, TTI_REDUCE, in, out, count, type, (int)reduction, root, op);
+}
+
+tutti_status tutti_broadcast_start(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type, int root,
+                                   tutti_op *op)
+{
+    return start(comm, TTI_BROADCAST, in, out, count, type, NONE, root, op);
+}
+
+tutti_status tutti_all_gather_start(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                    tutti_op *op)
+{
+    return start(comm, TTI_ALL_GATHER, in, out, count, type, NONE, NONE, op);
+}
+
+tutti_status tutti_gather_start(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type, int root,
+                                tutti_op *op)
+{
+    return start(comm, TTI_GATHER, in, out, count, type, NONE, root, op);
+}
+
+tutti_status tutti_scatter_start(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type, int root,
+                                 tutti_op *op)
+{
+    return start(comm, TTI_SCATTER, in, out, count, type, NONE, root, op);
+}
+
+tutti_status tutti_reduce_scatter_start(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                        tutti_reduction reduction, tutti_op *op)
+{
+    return start(comm, TTI_REDUCE_SCATTER, in, out, count, type, (int)reduction, NONE, op);
+}
+
+tutti_status tutti_all_to_all_start(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                    tutti_op *op)
+{
+    return start(comm, TTI_ALL_TO_ALL, in, out, count, type, NONE, NONE, op);
+}
+
+tutti_status tutti_scan_start(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                              tutti_reduction reduction, tutti_op *op)
+{
+    return start(comm, TTI_SCAN, in, out, count, type, (int)reduction, NONE, op);
+}
+
+tutti_status tutti_exscan_start(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type,
+                                tutti_reduction reduction, tutti_op *op)
+{
+    return start(comm, TTI_EXSCAN, in, out, count, type, (int)reduction, NONE, op);
 }

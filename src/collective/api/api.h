@@ -25,12 +25,16 @@ tutti_status tti_comm_make(tutti_comm *comm, const struct tti_split_call *call, 
 tutti_status tti_options_check(const tutti_options *options, tutti_error *error);
 
 /* Whether `comm` can start an operation; forgets the last error. */
-tutti_status tti_api_begin_call(tutti_comm *comm, enum tti_kind kind);
-static inline tutti_status tti_api_begin(tutti_comm *comm, enum tti_kind kind)
+tutti_status tti_api_begin(tutti_comm *comm, enum tti_kind kind);
+
+/* What a call starts has its handle where a form that starts says so; NULL: the call waits. Whether it says so; if not, the call is
+ * refused. */
+static inline bool tti_api_has_handle(tutti_op *handle)
 {
-    if (comm != NULL && comm->caller.starting != NULL) return TUTTI_OK; /* the form that starts has asked before */
-    return tti_api_begin_call(comm, kind);
+    if (handle != NULL) handle->id = 0;
+    return handle != NULL;
 }
+tutti_status tti_api_no_handle(tutti_comm *comm, enum tti_kind kind);
 
 /* The call has no comm. Returns ERR_ARGUMENT. */
 tutti_status tti_api_no_comm(enum tti_kind kind);
@@ -67,19 +71,20 @@ tutti_status tti_api_check_buffers(tutti_comm *comm, enum tti_kind named, const 
 
 tutti_status tti_api_set_reduction(struct tti_op *op, enum tti_kind named, tutti_type type, tutti_reduction reduction);
 /* Meets the other ranks, puts it on the stream that the call is to be on, and starts it where that is wanted. */
-tutti_status tti_stream_op_run(struct tti_op *op);
+tutti_status tti_stream_op_run(struct tti_op *op, tutti_op *handle);
 /* The same for one that was prepared, or noted in a group, on a stream. A failure has started nothing. */
 tutti_status tti_stream_op_start(struct tti_started *started);
 /* Before a comm is freed: waits for what was put on streams, a bounded time. */
 void tti_streams_close(tutti_comm *comm);
 /* Groups (api_group.c). A checked collective is noted, to be started with the others of its group. */
-tutti_status tti_group_note(struct tti_op *op, struct tti_turn *turn); /* NULL: on no stream; taken over on success */
+tutti_status tti_group_note(struct tti_op *op, struct tti_turn *turn, /* NULL: on no stream; taken over on success */
+                            tutti_op *handle);                        /* refused unless NULL */
 /* Refuses what cannot be done on a comm that is in a group. */
 tutti_status tti_group_without(tutti_comm *comm, enum tti_kind kind);
 /* The group that was begun on the comm, if there is one, ends without anything of it being done. */
 void tti_group_close(tutti_comm *comm);
 /* The comm is freed: so does that, and a group that it was added to does without it, and says so at its end. */
 void tti_group_leave(tutti_comm *comm);
-/* Runs it, or notes it in its group, and forgets what was said about the next call. */
-tutti_status tti_api_run(struct tti_op *op);
+/* Runs it, starts it where it is to have a handle, or notes it in its group; and forgets what was said about the next call. */
+tutti_status tti_api_run(struct tti_op *op, tutti_op *handle);
 #endif

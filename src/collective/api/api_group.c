@@ -101,14 +101,14 @@ tutti_status tti_group_without(tutti_comm *comm, enum tti_kind kind)
 }
 
 /* What a call of a group cannot be: OK, or refused. */
-static tutti_status check(tutti_comm *comm, enum tti_kind kind)
+static tutti_status check(tutti_comm *comm, enum tti_kind kind, const tutti_op *handle)
 {
     const struct tti_caller *caller = &comm->caller;
     const char *name = tti_kind_name(kind);
     if (caller->preparing)
         return tti_comm_refuse(comm, kind, TUTTI_ERR_ARGUMENT,
                                "%s: a call of a group cannot be prepared; leave tutti_prepared out", name);
-    if (caller->starting != NULL)
+    if (handle != NULL)
         return tti_comm_refuse(comm, kind, TUTTI_ERR_ARGUMENT,
                                "%s: a call of a group has no handle of its own; use tutti_%s, and "
                                "tutti_group_end_start for one of the group",
@@ -127,11 +127,11 @@ static tutti_status no_memory(tutti_comm *comm, enum tti_kind kind)
                            comm->caller.group->calls + 1);
 }
 
-tutti_status tti_group_note(struct tti_op *op, struct tti_turn *turn)
+tutti_status tti_group_note(struct tti_op *op, struct tti_turn *turn, tutti_op *handle)
 {
     tutti_comm *comm = op->comm;
     enum tti_kind kind = (enum tti_kind)op->call.kind;
-    TTI_TRY(check(comm, kind));
+    TTI_TRY(check(comm, kind, handle));
     struct tti_started *noted = tti_queue_copy(op);
     if (noted == NULL) return no_memory(comm, kind);
     struct tti_group_comm *part = part_of(comm);
@@ -160,9 +160,10 @@ static bool make_room(struct tti_group_comm *part, int more_of_them)
     return true;
 }
 
-tutti_status tti_group_post(tutti_comm *comm, enum tti_kind kind, const struct tti_message_request *requests, int count)
+tutti_status tti_group_post(tutti_comm *comm, enum tti_kind kind, const struct tti_message_request *requests, int count,
+                            const tutti_op *handle)
 {
-    TTI_TRY(check(comm, kind));
+    TTI_TRY(check(comm, kind, handle));
     struct tti_group_comm *part = part_of(comm);
     if (!make_room(part, count)) return no_memory(comm, kind);
     comm->caller.group->calls++;
@@ -279,13 +280,13 @@ static bool is_on_streams(const struct tti_group_comm *part)
     return false;
 }
 
-static tutti_status exchange_messages(tutti_comm *comm, struct tti_group_comm *part)
+static tutti_status exchange_messages(tutti_comm *comm, struct tti_group_comm *part, tutti_op *handle)
 {
-    if (comm->caller.starting == NULL && tti_is_in_callback()) return tti_callback_refuse(comm, TTI_GROUP);
+    if (handle == NULL && tti_is_in_callback()) return tti_callback_refuse(comm, TTI_GROUP);
     bool runs = part->request_count > 0 && (comm->traits.tolerant || is_on_streams(part));
-    if (comm->caller.starting != NULL || runs) {
-        tutti_status status = comm->caller.starting != NULL
-                                  ? tti_queue_pending(comm, TTI_GROUP, part->requests, part->request_count)
+    if (handle != NULL || runs) {
+        tutti_status status = handle != NULL
+                                  ? tti_queue_pending(comm, TTI_GROUP, part->requests, part->request_count, handle)
                                   : tti_message_requests_run(comm, TTI_GROUP, part->requests, part->request_count);
         give_away(part);
         return status;
@@ -331,20 +332,21 @@ static struct tti_started *make_pending(tutti_comm *comm, struct tti_group_comm 
     return pending;
 }
 
-static void add_collectives(tutti_comm *comm, struct tti_group_op *whole, int side, struct tti_group_comm *part)
+static void add_collectives(tutti_comm *comm, struct tti_group_op *whole, int side, struct tti_group_comm *part,
+                            bool starts)
 {
     while (part->first != NULL) {
         struct tti_started *noted = part->first;
         part->first = noted->next;
         if (noted->op.deadline_ms == 0) noted->op.deadline_ms = comm->caller.deadline_ms;
-        if (noted->turn == NULL) tti_stats_count(part->comm, &noted->op, comm->caller.starting != NULL);
+        if (noted->turn == NULL) tti_stats_count(part->comm, &noted->op, starts);
         tti_group_op_add(whole, side, noted, noted->group_part);
     }
 }
 
 /* The group as one op that is not started; NULL: no memory. Messages come first: what waits for them need not wait for
  * anything else of this rank. */
-static struct tti_started *make_whole(tutti_comm *comm, struct tti_group *group)
+static struct tti_started *make_whole(tutti_comm *comm, struct tti_group *group, bool starts)
 {
     int parts = group->broken_at != 0;
     for (int i = 0; i < group->comm_count; i++) parts += group->comms[i].op_count + (group->comms[i].request_count > 0);
@@ -358,7 +360,7 @@ static struct tti_started *make_whole(tutti_comm *comm, struct tti_group *group)
         whole = NULL;
     }
     for (int i = 0; i < group->comm_count && whole != NULL; i++)
-        add_collectives(comm, whole->group, i, &group->comms[i]);
+        add_collectives(comm, whole->group, i, &group->comms[i], starts);
     if (whole != NULL && group->broken_at != 0) tti_group_op_add_failed(whole->group, group->broken_at, &group->broken);
     return whole;
 }
@@ -402,24 +404,24 @@ static tutti_status await(tutti_comm *comm, struct tti_started *whole)
     return status;
 }
 
-static tutti_status run_all(tutti_comm *comm, struct tti_group *group)
+static tutti_status run_all(tutti_comm *comm, struct tti_group *group, tutti_op *handle)
 {
     comm->errors.call.status = TUTTI_OK;
     if (comm->caller.preparing)
         return tti_comm_refuse(comm, TTI_GROUP, TUTTI_ERR_UNSUPPORTED,
                                "group_end: only a group of messages of one comm can be prepared");
-    if (comm->caller.starting == NULL && tti_is_in_callback()) return tti_callback_refuse(comm, TTI_GROUP);
+    if (handle == NULL && tti_is_in_callback()) return tti_callback_refuse(comm, TTI_GROUP);
     TTI_TRY(make_ready(comm, group));
-    struct tti_started *whole = make_whole(comm, group);
+    struct tti_started *whole = make_whole(comm, group, handle != NULL);
     if (whole != NULL) TTI_TRY(put_messages(comm, whole));
     if (whole == NULL)
         return tti_comm_refuse(comm, TTI_GROUP, TUTTI_ERR_MEMORY, "no memory for a group of %d calls", group->calls);
-    if (comm->caller.starting == NULL) {
+    if (handle == NULL) {
         tti_group_op_start(whole->group, start_part);
         tti_group_end_hopeless(whole->group);
         return await(comm, whole);
     }
-    comm->caller.starting->id = atomic_load_explicit(&whole->id, memory_order_relaxed);
+    handle->id = atomic_load_explicit(&whole->id, memory_order_relaxed);
     tti_group_op_start(whole->group, start_part);
     return TUTTI_OK;
 }
@@ -434,10 +436,10 @@ static tutti_status tell_refused(tutti_comm *comm, const struct tti_group *group
     return error->status;
 }
 
-static tutti_status run(tutti_comm *comm, struct tti_group *group)
+static tutti_status run(tutti_comm *comm, struct tti_group *group, tutti_op *handle)
 {
     if (group->error.status != TUTTI_OK) return tell_refused(comm, group);
-    return is_of_messages(group) ? exchange_messages(comm, group->comms) : run_all(comm, group);
+    return is_of_messages(group) ? exchange_messages(comm, group->comms, handle) : run_all(comm, group, handle);
 }
 
 /* Where its first comm is broken, calls on others must still be made: the other ranks make them. */
@@ -447,7 +449,7 @@ static bool concerns_others(const struct tti_group *group)
     return comm->traits.fork_count == tti_fork_count() && tti_comm_is_broken(comm) && !is_of_messages(group);
 }
 
-tutti_status tutti_group_end(tutti_comm *comm)
+static tutti_status end(tutti_comm *comm, tutti_op *handle)
 {
     if (comm == NULL) return tti_api_no_comm(TTI_GROUP);
     if (tti_comm_is_stillborn(comm)) return comm->errors.call.status;
@@ -461,8 +463,21 @@ tutti_status tutti_group_end(tutti_comm *comm)
     if (status != TUTTI_OK && group != NULL && concerns_others(group)) status = TUTTI_OK;
     if (status == TUTTI_OK && group == NULL)
         status = tti_comm_refuse(comm, TTI_GROUP, TUTTI_ERR_ARGUMENT, "group_end: no group has begun on this comm");
-    if (status == TUTTI_OK) status = run(comm, group);
+    if (status == TUTTI_OK) status = run(comm, group, handle);
     tti_call_end(comm);
     free_group(group);
+    return status;
+}
+
+tutti_status tutti_group_end(tutti_comm *comm)
+{
+    return end(comm, NULL);
+}
+
+tutti_status tutti_group_end_start(tutti_comm *comm, tutti_op *op)
+{
+    if (tti_api_has_handle(op)) return end(comm, op);
+    tutti_status status = tti_api_no_handle(comm, TTI_GROUP);
+    if (comm != NULL) tti_group_close(comm); /* it has ended in any case */
     return status;
 }

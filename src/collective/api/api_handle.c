@@ -291,3 +291,9 @@ tutti_status tutti_start(tutti_op op)
     tti_call_end(comm);
     return status;
 }
+
+tutti_comm *tutti_prepared(tutti_comm *comm)
+{
+    if (comm != NULL) comm->caller.preparing = true;
+    return comm;
+}

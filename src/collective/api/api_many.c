@@ -18,6 +18,7 @@ struct many_call {
     struct tti_arguments given; /* what all pieces have; and of the piece that is looked at, the rest */
     const tutti_piece *pieces;
     size_t count;
+    tutti_op *handle; /* NULL: the call waits */
 };
 
 /* ---- Overlaps -------------------------------------------------------------------------------------------------- */
@@ -204,7 +205,7 @@ static tutti_status run(struct many_call call)
     op->many = many;
     op->watched = true;
     tutti_status status = fill(&call, op);
-    if (status == TUTTI_OK) status = tti_api_run(op);
+    if (status == TUTTI_OK) status = tti_api_run(op, call.handle);
     tti_free(op->many); /* NULL when it was started: then it is the started op's */
     op->many = NULL;
     return status;
@@ -251,4 +252,54 @@ tutti_status tutti_reduce_scatter_many(tutti_comm *comm, const tutti_piece *piec
                            .given = {.kind = TTI_REDUCE_SCATTER, .type = type, .reduction = (int)reduction, .root = -1},
                            .pieces = pieces,
                            .count = piece_count});
+}
+
+tutti_status tutti_all_reduce_many_start(tutti_comm *comm, const tutti_piece *pieces, size_t piece_count,
+                                         tutti_type type, tutti_reduction reduction, tutti_op *op)
+{
+    if (!tti_api_has_handle(op)) return tti_api_no_handle(comm, TTI_ALL_REDUCE_MANY);
+    return run(
+        (struct many_call){.comm = comm,
+                           .kind = TTI_ALL_REDUCE_MANY,
+                           .given = {.kind = TTI_ALL_REDUCE, .type = type, .reduction = (int)reduction, .root = -1},
+                           .pieces = pieces,
+                           .count = piece_count,
+                           .handle = op});
+}
+
+tutti_status tutti_broadcast_many_start(tutti_comm *comm, const tutti_piece *pieces, size_t piece_count,
+                                        tutti_type type, int root, tutti_op *op)
+{
+    if (!tti_api_has_handle(op)) return tti_api_no_handle(comm, TTI_BROADCAST_MANY);
+    return run((struct many_call){.comm = comm,
+                                  .kind = TTI_BROADCAST_MANY,
+                                  .given = {.kind = TTI_BROADCAST, .type = type, .reduction = -1, .root = root},
+                                  .pieces = pieces,
+                                  .count = piece_count,
+                                  .handle = op});
+}
+
+tutti_status tutti_all_gather_many_start(tutti_comm *comm, const tutti_piece *pieces, size_t piece_count,
+                                         tutti_type type, tutti_op *op)
+{
+    if (!tti_api_has_handle(op)) return tti_api_no_handle(comm, TTI_ALL_GATHER_MANY);
+    return run((struct many_call){.comm = comm,
+                                  .kind = TTI_ALL_GATHER_MANY,
+                                  .given = {.kind = TTI_ALL_GATHER, .type = type, .reduction = -1, .root = -1},
+                                  .pieces = pieces,
+                                  .count = piece_count,
+                                  .handle = op});
+}
+
+tutti_status tutti_reduce_scatter_many_start(tutti_comm *comm, const tutti_piece *pieces, size_t piece_count,
+                                             tutti_type type, tutti_reduction reduction, tutti_op *op)
+{
+    if (!tti_api_has_handle(op)) return tti_api_no_handle(comm, TTI_REDUCE_SCATTER_MANY);
+    return run(
+        (struct many_call){.comm = comm,
+                           .kind = TTI_REDUCE_SCATTER_MANY,
+                           .given = {.kind = TTI_REDUCE_SCATTER, .type = type, .reduction = (int)reduction, .root = -1},
+                           .pieces = pieces,
+                           .count = piece_count,
+                           .handle = op});
 }

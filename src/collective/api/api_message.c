@@ -15,10 +15,10 @@
 #include "device/stream.h"
 
 /* A call that waits is refused where it must not. */
-static tutti_status begin(tutti_comm *comm, enum tti_kind kind)
+static tutti_status begin(tutti_comm *comm, enum tti_kind kind, const tutti_op *handle)
 {
     TTI_TRY(tti_api_begin(comm, kind));
-    bool waits = comm->caller.group == NULL && comm->caller.starting == NULL;
+    bool waits = comm->caller.group == NULL && handle == NULL;
     return waits && tti_is_in_callback() ? tti_callback_refuse(comm, kind) : TUTTI_OK;
 }
 
@@ -88,25 +88,25 @@ static void make_recv(struct tti_message_request *request, tutti_comm *comm, con
 }
 
 /* Into the group, or under way with a handle. */
-static tutti_status hand_on(struct tti_message_request *request, enum tti_kind kind)
+static tutti_status hand_on(tutti_comm *comm, enum tti_kind kind, struct tti_message_request *requests, int count,
+                            tutti_op *handle)
 {
-    tutti_comm *comm = tti_letter_of(request)->comm;
-    request->site = comm->caller.site;
-    return comm->caller.group != NULL ? tti_group_post(comm, kind, request, 1)
-                                      : tti_queue_pending(comm, kind, request, 1);
+    for (int i = 0; i < count; i++) requests[i].site = comm->caller.site;
+    return comm->caller.group != NULL ? tti_group_post(comm, kind, requests, count, handle)
+                                      : tti_queue_pending(comm, kind, requests, count, handle);
 }
 
 /* Whether a message may go without a letter: nobody but the caller uses the comm, and nobody wants to hear more of it. */
-static bool may_go_at_once(tutti_comm *comm)
+static bool may_go_at_once(tutti_comm *comm, const tutti_op *handle)
 {
     if (comm->caller.group != NULL || comm->caller.preparing || tti_traced(comm) || !tti_queue_is_idle(comm))
         return false;
-    return comm->caller.starting == NULL || (comm->queue.served.by != NULL && tti_started_reserve(comm));
+    return handle == NULL || (comm->queue.served.by != NULL && tti_started_reserve(comm));
 }
 
-static tutti_status end_at_once(tutti_comm *comm)
+static tutti_status end_at_once(tutti_comm *comm, tutti_op *handle)
 {
-    if (comm->caller.starting != NULL) comm->caller.starting->id = tti_started_bare(comm);
+    if (handle != NULL) handle->id = tti_started_bare(comm);
     tti_call_end(comm);
     return TUTTI_OK;
 }
@@ -145,22 +145,21 @@ static bool is_buffered(const struct tti_message_request *requests, int count)
 static tutti_status send_buffered(tutti_comm *comm, struct tti_message_request *request)
 {
     tutti_op op = {0};
-    comm->caller.starting = &op;
-    tutti_status status = tti_queue_pending(comm, TTI_SEND, request, 1);
-    comm->caller.starting = NULL;
+    tutti_status status = tti_queue_pending(comm, TTI_SEND, request, 1, &op);
     if (status != TUTTI_OK) return status;
     return tutti_drop(op);
 }
 
-static tutti_status run_on_stream(tutti_comm *comm, enum tti_kind kind, struct tti_message_request *requests, int count)
+static tutti_status run_on_stream(tutti_comm *comm, enum tti_kind kind, struct tti_message_request *requests, int count,
+                                  tutti_op *handle)
 {
     TTI_TRY(make_devices(comm, kind, requests, count));
     tutti_status status;
     if (comm->caller.group != NULL) {
-        status = tti_group_post(comm, kind, requests, count);
+        status = tti_group_post(comm, kind, requests, count, handle);
         if (status != TUTTI_OK) tti_message_requests_forget(requests, count);
-    } else if (comm->caller.starting != NULL)
-        status = tti_queue_pending(comm, kind, requests, count);
+    } else if (handle != NULL)
+        status = tti_queue_pending(comm, kind, requests, count, handle);
     else if (is_buffered(requests, count))
         status = send_buffered(comm, requests);
     else
@@ -290,9 +289,7 @@ tutti_status tti_message_requests_run(tutti_comm *comm, enum tti_kind kind, stru
     tutti_op op = {0};
     struct tti_started *started;
     if (comm->caller.deadline_ms == 0) comm->caller.deadline_ms = comm->world->options.deadline_ms;
-    comm->caller.starting = &op;
-    tutti_status status = tti_queue_pending(comm, kind, requests, count);
-    comm->caller.starting = NULL;
+    tutti_status status = tti_queue_pending(comm, kind, requests, count, &op);
     if (status == TUTTI_OK) status = tti_handle_find_queued(op, &started);
     if (status != TUTTI_OK) return status;
     tti_pending_end_hopeless(started);
@@ -350,20 +347,21 @@ static tutti_status finish(struct tti_letter *letter, enum tti_kind kind)
     return status;
 }
 
-/* ---- For users ------------------------------------------------------------------------------------------------- */
+/* ---- Calls ----------------------------------------------------------------------------------------------------- */
 
-tutti_status tutti_send(tutti_comm *comm, const void *in, size_t count, tutti_type type, int peer, int tag)
+static tutti_status send(tutti_comm *comm, const void *in, size_t count, tutti_type type, int peer, int tag,
+                         tutti_op *handle)
 {
-    TTI_TRY(begin(comm, TTI_SEND));
+    TTI_TRY(begin(comm, TTI_SEND, handle));
     struct tti_buffer buffer = {"in", in, 0, true};
     TTI_TRY(check_send(comm, TTI_SEND, &buffer, count, type, peer, tag));
     bool on_stream = comm->caller.stream != NULL;
-    if (!on_stream && may_go_at_once(comm) && tti_send_at_once(comm, in, buffer.bytes, type, peer, tag))
-        return end_at_once(comm);
+    if (!on_stream && may_go_at_once(comm, handle) && tti_send_at_once(comm, in, buffer.bytes, type, peer, tag))
+        return end_at_once(comm, handle);
     struct tti_message_request request;
     make_send(&request, comm, &buffer, type, peer, tag);
-    if (on_stream) return run_on_stream(comm, TTI_SEND, &request, 1);
-    if (comm->caller.group != NULL || comm->caller.starting != NULL) return hand_on(&request, TTI_SEND);
+    if (on_stream) return run_on_stream(comm, TTI_SEND, &request, 1, handle);
+    if (comm->caller.group != NULL || handle != NULL) return hand_on(comm, TTI_SEND, &request, 1, handle);
     if (comm->traits.tolerant) return run_alone(&request, TTI_SEND);
     tti_queue_hold(comm);
     tti_trace_message_begin(comm);
@@ -372,22 +370,22 @@ tutti_status tutti_send(tutti_comm *comm, const void *in, size_t count, tutti_ty
 }
 
 static tutti_status receive(tutti_comm *comm, void *out, size_t count, tutti_type type, int peer, int tag,
-                            size_t *received, tutti_message *message)
+                            size_t *received, tutti_message *message, tutti_op *handle)
 {
-    TTI_TRY(begin(comm, TTI_RECV));
+    TTI_TRY(begin(comm, TTI_RECV, handle));
     struct tti_buffer buffer = {"out", out, 0, true};
     TTI_TRY(check_recv(comm, TTI_RECV, &buffer, count, type, peer, tag));
     struct tti_message_request request;
     make_recv(&request, comm, &buffer, type, peer, tag);
     bool on_stream = comm->caller.stream != NULL;
-    if (!on_stream && may_go_at_once(comm) && tti_recv_at_once(&request.recv)) {
+    if (!on_stream && may_go_at_once(comm, handle) && tti_recv_at_once(&request.recv)) {
         tti_recv_results(&request.recv, received, message);
-        return end_at_once(comm);
+        return end_at_once(comm, handle);
     }
     request.received = received;
     request.message = message;
-    if (on_stream) return run_on_stream(comm, TTI_RECV, &request, 1);
-    if (comm->caller.group != NULL || comm->caller.starting != NULL) return hand_on(&request, TTI_RECV);
+    if (on_stream) return run_on_stream(comm, TTI_RECV, &request, 1, handle);
+    if (comm->caller.group != NULL || handle != NULL) return hand_on(comm, TTI_RECV, &request, 1, handle);
     if (comm->traits.tolerant) return run_alone(&request, TTI_RECV);
     tti_queue_hold(comm);
     tti_trace_message_begin(comm);
@@ -395,17 +393,6 @@ static tutti_status receive(tutti_comm *comm, void *out, size_t count, tutti_typ
     TTI_TRY(tti_queue_let_go(comm, finish(&request.recv.letter, TTI_RECV)));
     tti_recv_results(&request.recv, received, message);
     return TUTTI_OK;
-}
-
-tutti_status tutti_recv(tutti_comm *comm, void *out, size_t count, tutti_type type, int peer, int tag, size_t *received)
-{
-    return receive(comm, out, count, type, peer, tag, received, NULL);
-}
-
-tutti_status tutti_recv_message(tutti_comm *comm, void *out, size_t count, tutti_type type, int peer, int tag,
-                                tutti_message *message)
-{
-    return receive(comm, out, count, type, peer, tag, NULL, message);
 }
 
 static tutti_status exchange(struct tti_send *send, struct tti_recv *recv)
@@ -421,17 +408,11 @@ static tutti_status exchange(struct tti_send *send, struct tti_recv *recv)
     return status != TUTTI_OK ? status : outcome(&recv->letter, TTI_SENDRECV);
 }
 
-static tutti_status hand_on_both(tutti_comm *comm, struct tti_message_request both[2])
+static tutti_status sendrecv(tutti_comm *comm, const void *in, size_t in_count, int to, int in_tag, void *out,
+                             size_t out_count, int from, int out_tag, tutti_type type, size_t *received,
+                             tutti_op *handle)
 {
-    both[0].site = both[1].site = comm->caller.site;
-    return comm->caller.group != NULL ? tti_group_post(comm, TTI_SENDRECV, both, 2)
-                                      : tti_queue_pending(comm, TTI_SENDRECV, both, 2);
-}
-
-tutti_status tutti_sendrecv(tutti_comm *comm, const void *in, size_t in_count, int to, int in_tag, void *out,
-                            size_t out_count, int from, int out_tag, tutti_type type, size_t *received)
-{
-    TTI_TRY(begin(comm, TTI_SENDRECV));
+    TTI_TRY(begin(comm, TTI_SENDRECV, handle));
     struct tti_buffer input = {"in", in, 0, true}, output = {"out", out, 0, true};
     TTI_TRY(check_send(comm, TTI_SENDRECV, &input, in_count, type, to, in_tag));
     TTI_TRY(check_recv(comm, TTI_SENDRECV, &output, out_count, type, from, out_tag));
@@ -440,8 +421,8 @@ tutti_status tutti_sendrecv(tutti_comm *comm, const void *in, size_t in_count, i
     make_send(&both[0], comm, &input, type, to, in_tag);
     make_recv(&both[1], comm, &output, type, from, out_tag);
     both[1].received = received;
-    if (comm->caller.stream != NULL) return run_on_stream(comm, TTI_SENDRECV, both, 2);
-    if (comm->caller.group != NULL || comm->caller.starting != NULL) return hand_on_both(comm, both);
+    if (comm->caller.stream != NULL) return run_on_stream(comm, TTI_SENDRECV, both, 2, handle);
+    if (comm->caller.group != NULL || handle != NULL) return hand_on(comm, TTI_SENDRECV, both, 2, handle);
     if (comm->traits.tolerant) {
         both[0].site = both[1].site = comm->caller.site;
         return tti_message_requests_run(comm, TTI_SENDRECV, both, 2);
@@ -455,6 +436,52 @@ tutti_status tutti_sendrecv(tutti_comm *comm, const void *in, size_t in_count, i
     TTI_TRY(tti_queue_let_go(comm, status));
     tti_recv_results(recv, received, NULL);
     return TUTTI_OK;
+}
+
+/* ---- For users ------------------------------------------------------------------------------------------------- */
+
+tutti_status tutti_send(tutti_comm *comm, const void *in, size_t count, tutti_type type, int peer, int tag)
+{
+    return send(comm, in, count, type, peer, tag, NULL);
+}
+
+tutti_status tutti_send_start(tutti_comm *comm, const void *in, size_t count, tutti_type type, int peer, int tag,
+                              tutti_op *op)
+{
+    if (!tti_api_has_handle(op)) return tti_api_no_handle(comm, TTI_SEND);
+    return send(comm, in, count, type, peer, tag, op);
+}
+
+tutti_status tutti_recv(tutti_comm *comm, void *out, size_t count, tutti_type type, int peer, int tag, size_t *received)
+{
+    return receive(comm, out, count, type, peer, tag, received, NULL, NULL);
+}
+
+tutti_status tutti_recv_message(tutti_comm *comm, void *out, size_t count, tutti_type type, int peer, int tag,
+                                tutti_message *message)
+{
+    return receive(comm, out, count, type, peer, tag, NULL, message, NULL);
+}
+
+tutti_status tutti_recv_start(tutti_comm *comm, void *out, size_t count, tutti_type type, int peer, int tag,
+                              tutti_message *message, tutti_op *op)
+{
+    if (!tti_api_has_handle(op)) return tti_api_no_handle(comm, TTI_RECV);
+    return receive(comm, out, count, type, peer, tag, NULL, message, op);
+}
+
+tutti_status tutti_sendrecv(tutti_comm *comm, const void *in, size_t in_count, int to, int in_tag, void *out,
+                            size_t out_count, int from, int out_tag, tutti_type type, size_t *received)
+{
+    return sendrecv(comm, in, in_count, to, in_tag, out, out_count, from, out_tag, type, received, NULL);
+}
+
+tutti_status tutti_sendrecv_start(tutti_comm *comm, const void *in, size_t in_count, int to, int in_tag, void *out,
+                                  size_t out_count, int from, int out_tag, tutti_type type, size_t *received,
+                                  tutti_op *op)
+{
+    if (!tti_api_has_handle(op)) return tti_api_no_handle(comm, TTI_SENDRECV);
+    return sendrecv(comm, in, in_count, to, in_tag, out, out_count, from, out_tag, type, received, op);
 }
 
 /* ---- Probing --------------------------------------------------------------------------------------------------- */

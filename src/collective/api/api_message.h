@@ -14,8 +14,8 @@ tutti_status tti_letters_wait(tutti_comm *comm, enum tti_kind kind, struct tti_l
                               int64_t deadline_ms);
 
 /* Puts copies of the messages of a checked call into the comm's group. */
-tutti_status tti_group_post(tutti_comm *comm, enum tti_kind kind, const struct tti_message_request *requests,
-                            int count);
+tutti_status tti_group_post(tutti_comm *comm, enum tti_kind kind, const struct tti_message_request *requests, int count,
+                            const tutti_op *handle);
 
 /* Of a tolerant comm: posts what a blocking call is about as an op, and waits for it. */
 tutti_status tti_message_requests_run(tutti_comm *comm, enum tti_kind kind, struct tti_message_request *requests,

@@ -37,7 +37,6 @@ static tutti_status make_data(tutti_comm *comm, struct tti_stream *stream)
     struct tti_op op = comm->op;
     tutti_comm *data = NULL;
     comm->caller.stream = NULL;
-    comm->caller.starting = NULL;
     comm->caller.group = NULL;
     comm->caller.preparing = false;
     tutti_status status = tti_comm_make(comm, &(struct tti_split_call){.kind = TTI_COMM_DUPLICATE}, &data);
@@ -430,15 +429,13 @@ static tutti_status start(struct tti_started *started, tutti_op *handle, bool pr
 }
 
 /* The op is a call of this kind: it becomes one of its own, with its turn. */
-static tutti_status run(struct tti_op *op, struct tti_turn *turn)
+static tutti_status run(struct tti_op *op, struct tti_turn *turn, tutti_op *handle)
 {
     tutti_comm *comm = op->comm;
     enum tti_kind kind = op->shape.kind;
-    tutti_op *handle = comm->caller.starting;
     bool prepares = comm->caller.preparing;
     tutti_status status = TUTTI_OK;
     comm->caller.stream = NULL;
-    comm->caller.starting = NULL;
     if (comm->queue.streams == NULL && !prepares) status = make_data(comm, turn->called_on);
     if (status == TUTTI_OK) status = tti_queue_ready(comm, kind);
     struct tti_started *started = status == TUTTI_OK ? tti_queue_copy(op) : NULL;
@@ -451,18 +448,18 @@ static tutti_status run(struct tti_op *op, struct tti_turn *turn)
     return handle != NULL ? start(started, handle, prepares) : issue(started, true);
 }
 
-tutti_status tti_stream_op_run(struct tti_op *op)
+tutti_status tti_stream_op_run(struct tti_op *op, tutti_op *handle)
 {
     tutti_comm *comm = op->comm;
     tutti_error error = {0};
     bool grouped = comm->caller.group != NULL;
-    bool waits = comm->queue.streams == NULL ? !comm->caller.preparing : comm->caller.starting == NULL && !grouped;
+    bool waits = comm->queue.streams == NULL ? !comm->caller.preparing : handle == NULL && !grouped;
     if (waits && tti_is_in_callback()) return tti_callback_refuse(comm, op->shape.kind);
     struct tti_turn *turn = make_turn(op, &error);
     if (turn == NULL) return refuse(comm, op->shape.kind, &error);
-    if (!grouped) return run(op, turn);
+    if (!grouped) return run(op, turn, handle);
     tutti_status status = comm->queue.streams == NULL ? make_data(comm, turn->called_on) : TUTTI_OK;
-    if (status == TUTTI_OK) status = tti_group_note(op, turn);
+    if (status == TUTTI_OK) status = tti_group_note(op, turn, handle);
     if (status != TUTTI_OK) tti_turn_drop(turn);
     return status;
 }

@@ -20,6 +20,7 @@ struct v_call {
     void *out;
     uint64_t in_bytes, out_bytes; /* how far this rank's buffers reach */
     bool in_place;
+    tutti_op *handle; /* NULL: the call waits */
 };
 
 static uint64_t *row_of(const tutti_comm *comm, enum tti_given what)
@@ -167,79 +168,75 @@ static const void *advance(const void *pointer, uint64_t elements, tutti_type ty
     return (const void *)((uintptr_t)pointer + elements * tutti_type_bytes(type)); /* NULL too, where nothing is used */
 }
 
-tutti_status tutti_all_gather_v(tutti_comm *comm, const void *in, void *out, const size_t *counts,
-                                const size_t *offsets, tutti_type type)
+static tutti_status all_gather_v(struct v_call call, const size_t *counts, const size_t *offsets)
 {
-    struct v_call call = {comm, TTI_ALL_GATHER_V, type, -1, in, out, 0, 0, false};
+    tutti_comm *comm = call.comm;
     TTI_TRY(begin(&call));
     TTI_TRY(measure(&call, "out", counts, offsets, &call.out_bytes));
     TTI_TRY(check_apart(&call, counts, offsets));
-    call.in_bytes = counts[comm->rank] * tutti_type_bytes(type);
-    bool in_place = in == advance(out, own_offset(comm, counts, offsets), type);
+    call.in_bytes = counts[comm->rank] * tutti_type_bytes(call.type);
+    bool in_place = call.in == advance(call.out, own_offset(comm, counts, offsets), call.type);
     TTI_TRY(check_buffers(&call, true, true, in_place));
     struct tti_op *op = op_of(&call);
     tti_call_set_blocks(&op->call, counts, comm->size);
     fill_row(comm, TTI_OUT_COUNTS, counts, offsets);
-    return tti_api_run(op);
+    return tti_api_run(op, call.handle);
 }
 
-tutti_status tutti_reduce_scatter_v(tutti_comm *comm, const void *in, void *out, const size_t *counts, tutti_type type,
-                                    tutti_reduction reduction)
+static tutti_status reduce_scatter_v(struct v_call call, const size_t *counts, tutti_reduction reduction)
 {
-    struct v_call call = {comm, TTI_REDUCE_SCATTER_V, type, -1, in, out, 0, 0, false};
+    tutti_comm *comm = call.comm;
     TTI_TRY(begin(&call));
     TTI_TRY(measure(&call, "in", counts, NULL, &call.in_bytes));
-    call.out_bytes = counts[comm->rank] * tutti_type_bytes(type);
-    bool in_place = out == advance(in, own_offset(comm, counts, NULL), type);
+    call.out_bytes = counts[comm->rank] * tutti_type_bytes(call.type);
+    bool in_place = call.out == advance(call.in, own_offset(comm, counts, NULL), call.type);
     TTI_TRY(check_buffers(&call, true, true, in_place));
     struct tti_op *op = op_of(&call);
-    TTI_TRY(tti_api_set_reduction(op, call.kind, type, reduction));
+    TTI_TRY(tti_api_set_reduction(op, call.kind, call.type, reduction));
     tti_call_set_blocks(&op->call, counts, comm->size);
     fill_row(comm, TTI_IN_COUNTS, counts, NULL);
-    return tti_api_run(op);
+    return tti_api_run(op, call.handle);
 }
 
-tutti_status tutti_gather_v(tutti_comm *comm, const void *in, size_t count, void *out, const size_t *counts,
-                            const size_t *offsets, tutti_type type, int root)
+static tutti_status gather_v(struct v_call call, size_t count, const size_t *counts, const size_t *offsets)
 {
-    struct v_call call = {comm, TTI_GATHER_V, type, root, in, out, 0, 0, false};
+    tutti_comm *comm = call.comm;
     TTI_TRY(begin(&call));
-    bool at_root = comm->rank == root, in_place = false;
+    bool at_root = comm->rank == call.root, in_place = false;
     if (at_root) {
         TTI_TRY(measure(&call, "out", counts, offsets, &call.out_bytes));
         TTI_TRY(check_apart(&call, counts, offsets));
-        in_place = in == advance(out, own_offset(comm, counts, offsets), type);
+        in_place = call.in == advance(call.out, own_offset(comm, counts, offsets), call.type);
     }
-    TTI_TRY(tti_api_bytes(comm, call.kind, count, tutti_type_bytes(type), 1, &call.in_bytes));
+    TTI_TRY(tti_api_bytes(comm, call.kind, count, tutti_type_bytes(call.type), 1, &call.in_bytes));
     TTI_TRY(check_buffers(&call, true, at_root, in_place));
     struct tti_op *op = op_of(&call);
     if (at_root) fill_row(comm, TTI_OUT_COUNTS, counts, offsets);
     row_of(comm, TTI_IN_COUNTS)[0] = count;
-    return tti_api_run(op);
+    return tti_api_run(op, call.handle);
 }
 
-tutti_status tutti_scatter_v(tutti_comm *comm, const void *in, const size_t *counts, const size_t *offsets, void *out,
-                             size_t count, tutti_type type, int root)
+static tutti_status scatter_v(struct v_call call, const size_t *counts, const size_t *offsets, size_t count)
 {
-    struct v_call call = {comm, TTI_SCATTER_V, type, root, in, out, 0, 0, false};
+    tutti_comm *comm = call.comm;
     TTI_TRY(begin(&call));
-    bool at_root = comm->rank == root, in_place = false;
+    bool at_root = comm->rank == call.root, in_place = false;
     if (at_root) {
         TTI_TRY(measure(&call, "in", counts, offsets, &call.in_bytes));
-        in_place = out == advance(in, own_offset(comm, counts, offsets), type);
+        in_place = call.out == advance(call.in, own_offset(comm, counts, offsets), call.type);
     }
-    TTI_TRY(tti_api_bytes(comm, call.kind, count, tutti_type_bytes(type), 1, &call.out_bytes));
+    TTI_TRY(tti_api_bytes(comm, call.kind, count, tutti_type_bytes(call.type), 1, &call.out_bytes));
     TTI_TRY(check_buffers(&call, at_root, true, in_place));
     struct tti_op *op = op_of(&call);
     if (at_root) fill_row(comm, TTI_IN_COUNTS, counts, offsets);
     row_of(comm, TTI_OUT_COUNTS)[0] = count;
-    return tti_api_run(op);
+    return tti_api_run(op, call.handle);
 }
 
-tutti_status tutti_all_to_all_v(tutti_comm *comm, const void *in, const size_t *in_counts, const size_t *in_offsets,
-                                void *out, const size_t *out_counts, const size_t *out_offsets, tutti_type type)
+static tutti_status all_to_all_v(struct v_call call, const size_t *in_counts, const size_t *in_offsets,
+                                 const size_t *out_counts, const size_t *out_offsets)
 {
-    struct v_call call = {comm, TTI_ALL_TO_ALL_V, type, -1, in, out, 0, 0, false};
+    tutti_comm *comm = call.comm;
     TTI_TRY(begin(&call));
     TTI_TRY(measure(&call, "in", in_counts, in_offsets, &call.in_bytes));
     TTI_TRY(measure(&call, "out", out_counts, out_offsets, &call.out_bytes));
@@ -248,5 +245,80 @@ tutti_status tutti_all_to_all_v(tutti_comm *comm, const void *in, const size_t *
     struct tti_op *op = op_of(&call);
     fill_row(comm, TTI_IN_COUNTS, in_counts, in_offsets);
     fill_row(comm, TTI_OUT_COUNTS, out_counts, out_offsets);
-    return tti_api_run(op);
+    return tti_api_run(op, call.handle);
+}
+
+/* ---- For users ------------------------------------------------------------------------------------------------- */
+
+tutti_status tutti_all_gather_v(tutti_comm *comm, const void *in, void *out, const size_t *counts,
+                                const size_t *offsets, tutti_type type)
+{
+    return all_gather_v((struct v_call){comm, TTI_ALL_GATHER_V, type, -1, in, out, 0, 0, false, NULL}, counts, offsets);
+}
+
+tutti_status tutti_all_gather_v_start(tutti_comm *comm, const void *in, void *out, const size_t *counts,
+                                      const size_t *offsets, tutti_type type, tutti_op *op)
+{
+    if (!tti_api_has_handle(op)) return tti_api_no_handle(comm, TTI_ALL_GATHER_V);
+    return all_gather_v((struct v_call){comm, TTI_ALL_GATHER_V, type, -1, in, out, 0, 0, false, op}, counts, offsets);
+}
+
+tutti_status tutti_reduce_scatter_v(tutti_comm *comm, const void *in, void *out, const size_t *counts, tutti_type type,
+                                    tutti_reduction reduction)
+{
+    return reduce_scatter_v((struct v_call){comm, TTI_REDUCE_SCATTER_V, type, -1, in, out, 0, 0, false, NULL}, counts,
+                            reduction);
+}
+
+tutti_status tutti_reduce_scatter_v_start(tutti_comm *comm, const void *in, void *out, const size_t *counts,
+                                          tutti_type type, tutti_reduction reduction, tutti_op *op)
+{
+    if (!tti_api_has_handle(op)) return tti_api_no_handle(comm, TTI_REDUCE_SCATTER_V);
+    return reduce_scatter_v((struct v_call){comm, TTI_REDUCE_SCATTER_V, type, -1, in, out, 0, 0, false, op}, counts,
+                            reduction);
+}
+
+tutti_status tutti_gather_v(tutti_comm *comm, const void *in, size_t count, void *out, const size_t *counts,
+                            const size_t *offsets, tutti_type type, int root)
+{
+    return gather_v((struct v_call){comm, TTI_GATHER_V, type, root, in, out, 0, 0, false, NULL}, count, counts,
+                    offsets);
+}
+
+tutti_status tutti_gather_v_start(tutti_comm *comm, const void *in, size_t count, void *out, const size_t *counts,
+                                  const size_t *offsets, tutti_type type, int root, tutti_op *op)
+{
+    if (!tti_api_has_handle(op)) return tti_api_no_handle(comm, TTI_GATHER_V);
+    return gather_v((struct v_call){comm, TTI_GATHER_V, type, root, in, out, 0, 0, false, op}, count, counts, offsets);
+}
+
+tutti_status tutti_scatter_v(tutti_comm *comm, const void *in, const size_t *counts, const size_t *offsets, void *out,
+                             size_t count, tutti_type type, int root)
+{
+    return scatter_v((struct v_call){comm, TTI_SCATTER_V, type, root, in, out, 0, 0, false, NULL}, counts, offsets,
+                     count);
+}
+
+tutti_status tutti_scatter_v_start(tutti_comm *comm, const void *in, const size_t *counts, const size_t *offsets,
+                                   void *out, size_t count, tutti_type type, int root, tutti_op *op)
+{
+    if (!tti_api_has_handle(op)) return tti_api_no_handle(comm, TTI_SCATTER_V);
+    return scatter_v((struct v_call){comm, TTI_SCATTER_V, type, root, in, out, 0, 0, false, op}, counts, offsets,
+                     count);
+}
+
+tutti_status tutti_all_to_all_v(tutti_comm *comm, const void *in, const size_t *in_counts, const size_t *in_offsets,
+                                void *out, const size_t *out_counts, const size_t *out_offsets, tutti_type type)
+{
+    return all_to_all_v((struct v_call){comm, TTI_ALL_TO_ALL_V, type, -1, in, out, 0, 0, false, NULL}, in_counts,
+                        in_offsets, out_counts, out_offsets);
+}
+
+tutti_status tutti_all_to_all_v_start(tutti_comm *comm, const void *in, const size_t *in_counts,
+                                      const size_t *in_offsets, void *out, const size_t *out_counts,
+                                      const size_t *out_offsets, tutti_type type, tutti_op *op)
+{
+    if (!tti_api_has_handle(op)) return tti_api_no_handle(comm, TTI_ALL_TO_ALL_V);
+    return all_to_all_v((struct v_call){comm, TTI_ALL_TO_ALL_V, type, -1, in, out, 0, 0, false, op}, in_counts,
+                        in_offsets, out_counts, out_offsets);
 }

@@ -25,8 +25,7 @@ struct tti_caller {
     const char *site_file;        /* whose tail site.file is */
     const char *noted_file;       /* what site_file was when the op's site was noted */
     int64_t deadline_ms;          /* of the next call; 0: the comm's */
-    tutti_op *starting;           /* the next call starts its op and returns it here, instead of waiting for it */
-    bool preparing;               /* likewise, but does not start it yet */
+    bool preparing;               /* the next call that has a handle does not start its op yet */
     struct tutti_stream *stream;  /* the next call is put on it; NULL: on none */
     struct tti_group *group;      /* NULL: none has begun */
     tutti_mesh *meshes;           /* made from this comm: their errors are told here */

@@ -419,7 +419,7 @@ tutti_status tti_place_store(tutti_comm *comm, enum tti_kind kind, int rank, str
                              const void *source, size_t bytes);
 
 /* One collective from start to end (op.c). The op's shape, call, reducer and buffers are set. */
-tutti_status tti_op_run(struct tti_op *op);
+tutti_status tti_op_run(struct tti_op *op, tutti_op *handle);
 /* The same for one that is part of a call, which was counted. */
 tutti_status tti_op_run_part(struct tti_op *op);
 /* Its parts. Begin numbers it and shows its counts; open goes as far as that moves little. */

@@ -113,10 +113,11 @@ static __attribute__((noinline)) void give_up(struct tti_op *op)
     while (!comm->provider->fence(op, until)) tti_wait_turn();
 }
 
-static inline tutti_status run(struct tti_op *op)
+static inline tutti_status run(struct tti_op *op, tutti_op *handle)
 {
     tutti_comm *comm = op->comm;
-    if (comm->caller.starting != NULL || !tti_queue_is_idle(comm)) return tti_queue_run(op);
+    if (handle != NULL) return tti_queue_give(op, handle);
+    if (!tti_queue_is_idle(comm)) return tti_queue_run(op);
     tti_op_begin(op, comm->engine->row);
     tutti_status status = tti_comm_poll(comm, tti_op_progress, op);
     if (status == TUTTI_IN_PROGRESS) status = await(op);
@@ -126,15 +127,15 @@ static inline tutti_status run(struct tti_op *op)
     return status;
 }
 
-tutti_status tti_op_run(struct tti_op *op)
+tutti_status tti_op_run(struct tti_op *op, tutti_op *handle)
 {
     tutti_comm *comm = op->comm;
-    if (comm->caller.starting == NULL && tti_is_in_callback()) return tti_callback_refuse(comm, op->shape.kind);
-    if (!comm->caller.preparing) tti_stats_count(comm, op, comm->caller.starting != NULL);
-    return run(op);
+    if (handle == NULL && tti_is_in_callback()) return tti_callback_refuse(comm, op->shape.kind);
+    if (!comm->caller.preparing) tti_stats_count(comm, op, handle != NULL);
+    return run(op, handle);
 }
 
 tutti_status tti_op_run_part(struct tti_op *op)
 {
-    return run(op);
+    return run(op, NULL);
 }

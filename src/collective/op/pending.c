@@ -518,7 +518,8 @@ struct tti_started *tti_pending_new(tutti_comm *comm, enum tti_kind kind, const 
     return started;
 }
 
-tutti_status tti_queue_pending(tutti_comm *comm, enum tti_kind kind, struct tti_message_request *requests, int count)
+tutti_status tti_queue_pending(tutti_comm *comm, enum tti_kind kind, struct tti_message_request *requests, int count,
+                               tutti_op *handle)
 {
     tutti_status status = tti_queue_ready(comm, kind);
     struct tti_started *started = status == TUTTI_OK ? tti_pending_new(comm, kind, requests, count) : NULL;
@@ -534,7 +535,7 @@ tutti_status tti_queue_pending(tutti_comm *comm, enum tti_kind kind, struct tti_
         tti_started_free(started);
         return tti_comm_refuse(comm, kind, error.status, "%s: %s", tti_kind_name(kind), error.text);
     }
-    comm->caller.starting->id = atomic_load_explicit(&started->id, memory_order_relaxed);
+    handle->id = atomic_load_explicit(&started->id, memory_order_relaxed);
     if (!comm->caller.preparing) tti_queue_start(started);
     tti_call_end(comm);
     return TUTTI_OK;

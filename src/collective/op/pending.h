@@ -56,9 +56,10 @@ static inline bool tti_pending_awaits_stream(const struct tti_pending *pending)
     return pending->on_devices > 0 && !pending->come;
 }
 
-/* Starts what the call is about, or prepares it; the handle goes to comm->caller.starting. What
- * the messages have of devices is taken over in any case. */
-tutti_status tti_queue_pending(tutti_comm *comm, enum tti_kind kind, struct tti_message_request *requests, int count);
+/* Starts what the call is about, or only prepares it, and gives its handle. What the messages have of devices is taken over in any
+ * case. */
+tutti_status tti_queue_pending(tutti_comm *comm, enum tti_kind kind, struct tti_message_request *requests, int count,
+                               tutti_op *handle);
 
 /* One of them was longer than its buffer, or taken back: the sentence for it. */
 void tti_pending_explain(struct tti_pending *pending, tutti_error *error);

@@ -420,19 +420,26 @@ tutti_status tti_queue_ready(tutti_comm *comm, enum tti_kind kind)
     return comm->queue.served.by != NULL ? TUTTI_OK : add_service(comm, kind);
 }
 
+tutti_status tti_queue_give(struct tti_op *op, tutti_op *handle)
+{
+    tutti_comm *comm = op->comm;
+    bool prepares = comm->caller.preparing;
+    TTI_TRY(tti_queue_ready(comm, op->shape.kind));
+    if (!prepares && tti_thread_local_op_start(op, handle)) return TUTTI_OK;
+    struct tti_started *started = tti_queue_copy(op);
+    if (started == NULL) return no_memory(op);
+    handle->id = atomic_load_explicit(&started->id, memory_order_relaxed);
+    started->persistent = prepares;
+    if (!prepares) tti_queue_start(started);
+    return TUTTI_OK;
+}
+
 tutti_status tti_queue_run(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
     TTI_TRY(tti_queue_ready(comm, op->shape.kind));
-    if (comm->caller.starting != NULL && !comm->caller.preparing && tti_thread_local_op_start(op)) return TUTTI_OK;
     struct tti_started *started = tti_queue_copy(op);
     if (started == NULL) return no_memory(op);
-    if (comm->caller.starting != NULL) {
-        comm->caller.starting->id = atomic_load_explicit(&started->id, memory_order_relaxed);
-        started->persistent = comm->caller.preparing;
-        if (!comm->caller.preparing) tti_queue_start(started);
-        return TUTTI_OK;
-    }
     tti_queue_start(started);
     tutti_status status = tti_queue_await(started, INT64_MAX);
     if (status != TUTTI_OK && started->error != NULL) comm->errors.call = *started->error;

@@ -68,7 +68,8 @@ static inline bool tti_queue_is_wanted(const tutti_comm *comm)
     return atomic_load_explicit(&comm->queue.wanted, memory_order_seq_cst) != 0;
 }
 
-/* Runs a filled op behind those in flight; or, where the call is to start one, starts it. */
+/* Starts a filled op, or only prepares it, and gives its handle; or starts it behind those in flight and waits for it. */
+tutti_status tti_queue_give(struct tti_op *op, tutti_op *handle);
 tutti_status tti_queue_run(struct tti_op *op);
 
 /* The filled op with a place of its own, of which nobody has the handle; it takes the pieces over. NULL: no memory. */

@@ -210,10 +210,9 @@ static void pick_up(tutti_comm *comm, struct tti_started *started, bool ended)
     atomic_store_explicit(&queue->thread_local_op, started, memory_order_relaxed);
     atomic_store_explicit(&queue->count, ended ? 0 : 1, memory_order_release);
     tti_queue_count_start(queue);
-    comm->caller.starting->id = atomic_load_explicit(&started->id, memory_order_relaxed);
 }
 
-bool tti_thread_local_op_start(struct tti_op *op)
+bool tti_thread_local_op_start(struct tti_op *op, tutti_op *handle)
 {
     tutti_comm *comm = op->comm;
     if (!suits(op) || !(enter(comm) || keep(comm))) return false;
@@ -226,6 +225,7 @@ bool tti_thread_local_op_start(struct tti_op *op)
     tutti_status status = tti_op_open(op);
     if (status == TUTTI_OK) op->state = TTI_OP_ENDED;
     pick_up(comm, started, status == TUTTI_OK);
+    handle->id = atomic_load_explicit(&started->id, memory_order_relaxed);
     if (status >= 0) {
         leave(comm);
     } else {

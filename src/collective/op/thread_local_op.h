@@ -7,8 +7,8 @@
 
 #include "collective/op/queue.h"
 
-/* Starts the comm's op, as a thread-local op, where that suits it; its handle goes to comm->caller.starting. The queue must be ready. */
-bool tti_thread_local_op_start(struct tti_op *op);
+/* Starts the comm's op, as a thread-local op, where that suits it; its handle is given. The queue must be ready. */
+bool tti_thread_local_op_start(struct tti_op *op, tutti_op *handle);
 /* OK: it has ended, and its handle is void. IN_PROGRESS: it must be waited for as one of the queue, or is one by now. */
 tutti_status tti_thread_local_op_wait(struct tti_started *started);
 

@@ -173,7 +173,7 @@ tutti_status tti_streams_all_gather(tutti_comm *comm, tutti_comm *data, const vo
 {
     struct tti_op *op = tti_op_fill(data, TTI_ALL_GATHER, mine, bytes, all, bytes * (size_t)data->size, bytes, TUTTI_U8,
                                     -1);
-    tutti_status status = tti_op_run(op);
+    tutti_status status = tti_op_run(op, NULL);
     tti_call_end(data);
     if (status != TUTTI_OK) comm->errors.call = data->errors.call;
     return status;
