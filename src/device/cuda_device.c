@@ -116,6 +116,7 @@ static tutti_status cuda_make(int number, void *context, struct tti_device **dev
     made->adopted = context != NULL;
     pthread_mutex_init(&made->lock, NULL);
     pthread_mutex_init(&made->watch_lock, NULL);
+    pthread_rwlock_init(&made->giving, NULL);
     tti_list_init(&made->marks);
     *device = &made->device;
     return TUTTI_OK;
@@ -126,6 +127,7 @@ static void cuda_destroy(struct tti_device *device)
     struct tti_cuda_device *cuda = tti_cuda_of(device);
     pthread_mutex_destroy(&cuda->lock);
     pthread_mutex_destroy(&cuda->watch_lock);
+    pthread_rwlock_destroy(&cuda->giving);
     tti_free(cuda);
 }
 
@@ -272,6 +274,7 @@ static void cuda_shut(struct tti_device *of)
     const struct tti_cuda *cuda = device->cuda;
     tti_cuda_watch_stop(device);
     tti_cuda_marks_clear(device);
+    pthread_rwlock_wrlock(&device->giving);
     if (tti_cuda_enter(device) == TTI_CUDA_OK) {
         while (device->modules != NULL) {
             struct tti_cuda_module *module = device->modules;
@@ -285,6 +288,7 @@ static void cuda_shut(struct tti_device *of)
     }
     device->home = device->pool = NULL;
     release_context(device);
+    pthread_rwlock_unlock(&device->giving);
 }
 
 static tutti_status cuda_describe(struct tti_device *of, tutti_device_about *about, tutti_error *error)

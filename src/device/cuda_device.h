@@ -34,6 +34,9 @@ struct tti_cuda_device {
     size_t user_count;
     _Atomic(const char *) last_kernel; /* launched last, for errors */
     pthread_mutex_t lock;              /* of the modules and the marks */
+    /* Ranks that are threads share the device, and one may close it while another still gives memory back: held by who does, and
+     * alone by who shuts the device. */
+    pthread_rwlock_t giving;
     struct tti_cuda_module *modules;
     struct tti_link marks;                     /* those with an event, which goes when the device is shut */
     void *spare_events[TTI_CUDA_SPARE_EVENTS]; /* for marks to come; likewise */

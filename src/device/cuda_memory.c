@@ -210,20 +210,29 @@ tutti_status tti_cuda_alloc(struct tti_device *of, tutti_memory kind, size_t byt
     return TUTTI_OK;
 }
 
+/* Of a device that was shut the context has gone, and its memory with it. */
+static void give(struct tti_cuda_device *device, struct tti_memory *memory, struct tti_stream *stream)
+{
+    if (tti_cuda_enter(device) != TTI_CUDA_OK) return;
+    if (memory->borrowed)
+        (void)device->cuda->ipc_close((uint64_t)(uintptr_t)memory->base);
+    else if (memory->kind == TUTTI_MEMORY_SHARED)
+        free_shared(device, memory);
+    else
+        (void)device->cuda->free_async((uint64_t)(uintptr_t)memory->base,
+                                       stream != NULL ? stream->native : device->home);
+    tti_cuda_leave(device);
+}
+
 void tti_cuda_free(struct tti_device *of, struct tti_memory *memory, struct tti_stream *stream)
 {
     struct tti_cuda_device *device = tti_cuda_of(of);
     if (memory->kind == TUTTI_MEMORY_PINNED) {
         tti_pinned_give((struct tti_pinned *)(uintptr_t)memory->native);
-    } else if (tti_cuda_enter(device) == TTI_CUDA_OK) {
-        if (memory->borrowed)
-            (void)device->cuda->ipc_close((uint64_t)(uintptr_t)memory->base);
-        else if (memory->kind == TUTTI_MEMORY_SHARED)
-            free_shared(device, memory);
-        else
-            (void)device->cuda->free_async((uint64_t)(uintptr_t)memory->base,
-                                           stream != NULL ? stream->native : device->home);
-        tti_cuda_leave(device);
+    } else {
+        pthread_rwlock_rdlock(&device->giving);
+        give(device, memory, stream);
+        pthread_rwlock_unlock(&device->giving);
     }
     memory->base = NULL;
 }
@@ -286,9 +295,12 @@ tutti_status tti_cuda_enlist(struct tti_device *of, void *base, size_t bytes, tu
 void tti_cuda_withdraw(struct tti_device *of, void *base)
 {
     struct tti_cuda_device *device = tti_cuda_of(of);
-    if (tti_cuda_enter(device) != TTI_CUDA_OK) return;
-    (void)device->cuda->host_unregister(base);
-    tti_cuda_leave(device);
+    pthread_rwlock_rdlock(&device->giving);
+    if (tti_cuda_enter(device) == TTI_CUDA_OK) {
+        (void)device->cuda->host_unregister(base);
+        tti_cuda_leave(device);
+    }
+    pthread_rwlock_unlock(&device->giving);
 }
 
 void *tti_cuda_address(struct tti_device *of, void *enlisted)
