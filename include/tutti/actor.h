@@ -46,33 +46,33 @@ typedef struct tutti_actors tutti_actors; /* the actors of this rank, and the wa
 
 typedef struct tutti_actors_options {
     size_t struct_size;    /* sizeof(tutti_actors_options); 0 in the others: the default */
-    int threads;           /* that actors share which have none of their own; 2 */
+    int threads;           /* shared by the actors that have no thread of their own; 2 */
     size_t payload_bytes;  /* most bytes of a request or an answer, the same on all ranks; 16 MiB */
     int64_t deadline_ms;   /* of requests that name none; the world's: 30 min unless set */
     int64_t free_grace_ms; /* how long tutti_actors_free waits for handlers to return; 10 s */
 } tutti_actors_options;
 
-/* Collective over `comm`: every rank calls it, and has no actor at first. `options` may be NULL. They use a comm of
- * their own, which does without ranks that fail: neither does a request disturb a collective, nor a lost rank the
- * others' requests. */
+/* Collective over `comm`: every rank calls it, and has no actor at first. `options` may be NULL. The actors use a comm
+ * of their own, which does without ranks that fail: a request does not disturb collectives, and a lost rank does not
+ * disturb the requests of the others. */
 TUTTI_API tutti_status tutti_actors_create(tutti_comm *comm, const tutti_actors_options *options,
                                            tutti_actors **actors);
 
-/* Goes on after tutti_comm_rebuild or tutti_comm_shrink: the actors of this rank, their state and what waits in
- * their mailboxes stay, and requests go to the ranks of `comm`, which is of the new epoch; one that was started
- * again is reached again. Collective over `comm`: ranks that were started again call tutti_actors_create with the
- * same payload_bytes meanwhile. What was asked another rank before has ended with its loss or with ERR_EPOCH, and
- * what another rank had asked is not answered. Before the old comm is freed; not by a handler. Once it has failed on
+/* Goes on after tutti_comm_rebuild or tutti_comm_shrink: the actors of this rank, their state and what waits in their
+ * mailboxes stay, and requests go to the ranks of `comm`, which is of the new epoch, also to those that were started
+ * again. Collective over `comm`: ranks that were started again call tutti_actors_create with the same payload_bytes
+ * meanwhile. Earlier requests to other ranks have ended with the rank's loss or with ERR_EPOCH, and earlier requests of
+ * other ranks are not answered. To be called before the old comm is freed, and not by a handler. Once it has failed on
  * a comm, it may be called on a later one. */
 TUTTI_API tutti_status tutti_actors_renew(tutti_actors *actors, tutti_comm *comm);
 
-/* Stops all actors of this rank, answers every request that is pending, in either direction, tells the other ranks,
- * and frees. Not collective, to be called once and before the comm is freed; not by a handler (ERR_ARGUMENT).
- * ERR_TIMEOUT: a handler has not returned, which the error names; every other actor has ended, nothing is freed, and
- * it may be called again. NULL is ignored. */
+/* Stops all actors of this rank, answers every request that is pending, in either direction, tells the other ranks, and
+ * frees. Not collective; to be called once, before the comm is freed, and not by a handler (ERR_ARGUMENT). ERR_TIMEOUT
+ * names a handler that has not returned; every other actor has ended, nothing is freed, and it may be called again.
+ * NULL is ignored. */
 TUTTI_API tutti_status tutti_actors_free(tutti_actors *actors);
 
-/* Why the last call or request with this object failed, whichever thread made it; NULL: none has. Valid until the
+/* Tells why the last call or request with this object failed, whichever thread made it; NULL: none has. Valid until the
  * calling thread asks again. A callback of tutti_when_ended is given the error of its own request. */
 TUTTI_API const tutti_error *tutti_actors_error(tutti_actors *actors);
 
@@ -85,8 +85,8 @@ TUTTI_API const tutti_error *tutti_actors_error(tutti_actors *actors);
  *   ERR_COUNT   more bytes than payload_bytes
  *   other       the loss of the rank, the deadline, or what the handler failed with; the error says which */
 
-/* Waits for the answer, of at most `answer_bytes`, of which there are *received (may be NULL); a longer one is
- * ERR_TRUNCATED. deadline_ms 0: that of the options. */
+/* Asks and waits for the answer, of at most `answer_bytes`; a longer one is ERR_TRUNCATED. *received (may be NULL) gets
+ * its length. deadline_ms 0: that of the options. */
 TUTTI_API tutti_status tutti_actor_ask(tutti_actors *actors, int rank, const char *name, const void *data, size_t bytes,
                                        void *answer, size_t answer_bytes, size_t *received, int64_t deadline_ms);
 /* The same as an op; `answer` and `received` must stay until it has ended. Cancelling it disturbs no other request. */
@@ -94,15 +94,15 @@ TUTTI_API tutti_status tutti_actor_ask_start(tutti_actors *actors, int rank, con
                                              size_t bytes, void *answer, size_t answer_bytes, size_t *received,
                                              int64_t deadline_ms, tutti_op *op);
 
-/* Without an answer: OK as soon as the request lies in the mailbox. */
+/* Sends a request that needs no answer: OK as soon as it lies in the mailbox. */
 TUTTI_API tutti_status tutti_actor_tell(tutti_actors *actors, int rank, const char *name, const void *data,
                                         size_t bytes);
 /* The same as an op. One that was dropped and fails is logged. */
 TUTTI_API tutti_status tutti_actor_tell_start(tutti_actors *actors, int rank, const char *name, const void *data,
                                               size_t bytes, tutti_op *op);
 
-/* Death watch: the op ends when the actor does. OK: it was stopped; else with the error that it failed with, or that
- * of its rank. */
+/* Watches an actor: the op ends when the actor does. OK: the actor was stopped; else the error that it failed with, or
+ * that of its rank. */
 TUTTI_API tutti_status tutti_actor_watch_start(tutti_actors *actors, int rank, const char *name, tutti_op *op);
 
 /* ---- An actor -------------------------------------------------------------------------------------------------- */
@@ -116,7 +116,7 @@ typedef enum tutti_request_kind {
     TUTTI_ENDED  /* an actor that this one watches has ended */
 } tutti_request_kind;
 
-/* What a handler is given, until it returns. */
+/* A request as a handler is given it; valid until the handler returns. */
 typedef struct tutti_request {
     size_t struct_size;
     tutti_request_kind kind;
@@ -128,7 +128,7 @@ typedef struct tutti_request {
     const tutti_error *error; /* ENDED: why; NULL: it was stopped */
 } tutti_request;
 
-/* What becomes of an actor that failed. */
+/* What the supervisor does with an actor that failed. */
 typedef enum tutti_decision {
     TUTTI_RESTART, /* `stop`, then `start` again: a new state, the same mailbox */
     TUTTI_RESUME,  /* goes on with the next request and the same state */
@@ -142,9 +142,9 @@ typedef struct tutti_actor_options {
     const char *parent; /* name of the actor that it is a child of; NULL: of none */
     void *context;      /* given to the functions below */
 
-    /* Handles one request. Anything but OK: the actor has failed with it (tutti_actor_fail says more), and a request
-     * that it has not answered is answered with it. Calls of one actor's functions never overlap, and no lock is
-     * held during one. */
+    /* Handles one request. If it returns anything but OK the actor has failed with that (tutti_actor_fail adds a
+     * sentence), and a request that it has not answered is answered with that. Calls of one actor's functions never
+     * overlap, and no lock is held during one. */
     tutti_status (*handle)(tutti_actor *self, void *state, tutti_request *request);
     /* Makes the state, at first by whoever creates the actor, and again at each restart; NULL: `context` is the state. */
     tutti_status (*start)(tutti_actor *self, void *context, void **state);
@@ -161,56 +161,59 @@ typedef struct tutti_actor_options {
 /* Creates an actor of this rank. Fails as `start` does, or where the name is taken. */
 TUTTI_API tutti_status tutti_actor_create(tutti_actors *actors, const tutti_actor_options *options);
 
-/* Asks for its end: after the request that it handles now, and its children's end, it answers all others with
- * ERR_ACTOR, calls `stop`, and is forgotten. Does not wait: tutti_actor_watch_start tells the end. ERR_ACTOR: there
- * is none of that name. */
+/* Asks an actor to end: after the request that it handles now, and after its children have ended, it answers all other
+ * requests with ERR_ACTOR, calls `stop`, and is forgotten. Does not wait: tutti_actor_watch_start tells of the end.
+ * ERR_ACTOR: there is no actor of that name. */
 TUTTI_API tutti_status tutti_actor_stop(tutti_actors *actors, const char *name);
 
 /* ---- Inside of its functions ----------------------------------------------------------------------------------- */
 
-/* Answers a request. ERR_ARGUMENT: it has been answered by the handler before, which stands, or expects none. The
- * answer of one whose asker has given up is dropped, with OK. */
+/* Answers a request. ERR_ARGUMENT: the handler has answered it before, and that answer stands, or it expects none. If
+ * the asker has given up, the answer is dropped, with OK. */
 TUTTI_API tutti_status tutti_request_answer(tutti_request *request, const void *data, size_t bytes);
 /* The same with an error, of `status` and with this sentence (may be NULL); the actor goes on. */
 TUTTI_API tutti_status tutti_request_refuse(tutti_request *request, tutti_status status, const char *text);
 
-/* Keeps a request to be answered later, by any thread. Returns its number, or 0 where it has been answered or
- * expects no answer. A handler that returns OK and has neither answered nor kept has given no answer. What is still
- * kept when the actor restarts or ends is answered with that. */
+/* Keeps a request to be answered later, by any thread. Returns its number, or 0 where it has been answered or expects
+ * no answer. If a handler returns OK and has neither answered nor kept its request, the asker gets ERR_ACTOR: no
+ * answer. So do the askers of requests that are still kept when the actor restarts or ends. */
 TUTTI_API uint64_t tutti_request_keep(tutti_request *request);
-/* Answers it: with `data`, or with the error `status`, of which `data` is the sentence (NULL: the status' own).
- * ERR_HANDLE: it has been answered, or its actor is gone. */
+/* Answers a kept request: with `data`, or with the error `status`, of which `data` is the sentence (NULL: the status'
+ * own). ERR_HANDLE: it has been answered, or its actor is gone. */
 TUTTI_API tutti_status tutti_actors_answer(tutti_actors *actors, uint64_t kept, tutti_status status, const void *data,
                                            size_t bytes);
 
-/* Sets a timer of this actor: a request of kind TIMER with this number after so long, and then, unless every_ms is 0, each
- * every_ms; one that is still in the mailbox is not doubled. Replaces one of the same number; after_ms -1: takes it away. A
- * restart takes all away. By its own functions only. */
+/* Sets a timer of this actor: it gets a request of kind TIMER with this number after `after_ms`, and then every
+ * `every_ms` unless that is 0. While such a request waits in the mailbox no second one is added. A timer replaces one
+ * of the same number; after_ms -1 removes it. A restart removes all. To be called by the actor's own functions only. */
 TUTTI_API tutti_status tutti_actor_timer(tutti_actor *self, int64_t number, int64_t after_ms, int64_t every_ms);
-/* Has this actor given a request of kind ENDED when that one ends, or at once where there is none; until it
- * restarts. By its own functions only. */
+/* Gives this actor a request of kind ENDED when that actor ends, or at once if there is none; holds until this one
+ * restarts. To be called by the actor's own functions only. */
 TUTTI_API tutti_status tutti_actor_watch(tutti_actor *self, int rank, const char *name);
 
-/* Notes a sentence for the error that its function is about to return: `return tutti_actor_fail(self, TUTTI_ERR_…, "…")`. */
+/* Notes a sentence for the error that the actor's function is about to return: `return tutti_actor_fail(self,
+ * TUTTI_ERR_…, "…")`. */
 TUTTI_API tutti_status tutti_actor_fail(tutti_actor *self, tutti_status status, const char *text);
 
 TUTTI_API const char *tutti_actor_name(const tutti_actor *self);
 TUTTI_API tutti_actors *tutti_actor_actors(const tutti_actor *self); /* to ask others */
 
 /* ---- Devices as actors ----------------------------------------------------------------------------------------- */
-/* A device with a stable address: it does one piece of work after the other, and what is sent while it is opened again waits in
- * its queue. Every piece is answered.
+/* A device with a stable address. It does one piece of work after the other; work that is sent while the device is
+ * opened again waits in its queue. Every piece is answered.
  *
  *     static tutti_status scale(tutti_device *device, tutti_stream *stream, void *context, tutti_error *error) { … }
  *     tutti_device_actor(actors, "gpu", &(tutti_device_actor_options){.struct_size = sizeof(tutti_device_actor_options),
  *                                                                     .device = "cuda:0"});
  *     tutti_device_do_start(actors, "gpu", scale, &mine, 0, &op);              by any thread of this rank
  *
- * Work that returns ERR_DEVICE, or whose stream does, is answered with that, and the device is opened again: buffers of the
- * generation before are ERR_STALE then. Where that happens too often in a row, or it cannot be opened again (a GPU after an illegal
- * address: its process must be replaced), the actor ends, and all that waits is answered with ERR_ACTOR. */
+ * If work or its stream returns ERR_DEVICE, the work is answered with that, and the device is opened again: buffers of
+ * the generation before are ERR_STALE then. If that happens too often in a row, or the device cannot be opened again (a
+ * GPU after an illegal address: its process must be replaced), the actor ends, and all work that waits is answered with
+ * ERR_ACTOR. */
 
-/* Puts work on the stream; the answer comes when the stream has done it. Anything but OK is the answer, with `error`. */
+/* A function that puts work on the stream; the answer comes when the stream has done it. If it returns anything but OK,
+ * that is the answer, with `error`. */
 typedef tutti_status tutti_device_work(tutti_device *device, tutti_stream *stream, void *context, tutti_error *error);
 
 typedef struct tutti_device_actor_options {
@@ -224,7 +227,7 @@ typedef struct tutti_device_actor_options {
 /* Opens the device and makes it an actor of this rank, which closes it at its end. */
 TUTTI_API tutti_status tutti_device_actor(tutti_actors *actors, const char *name,
                                           const tutti_device_actor_options *options);
-/* Has it do some work. `context` must stay until the op has ended. */
+/* Asks it to do some work. `context` must stay until the op has ended. */
 TUTTI_API tutti_status tutti_device_do_start(tutti_actors *actors, const char *name, tutti_device_work *work,
                                              void *context, int64_t deadline_ms, tutti_op *op);
 /* The same, and waits. */
@@ -235,7 +238,7 @@ TUTTI_API tutti_status tutti_device_renew_start(tutti_actors *actors, const char
                                                 tutti_op *op);
 
 /* ---- Collectives as actors ------------------------------------------------------------------------------------- */
-/* A collective as a request, to be made by any thread of its rank. */
+/* A collective is a request here, which any thread of its rank may make. */
 
 typedef enum tutti_collective {
     TUTTI_DO_BARRIER, /* none of the fields below */
@@ -248,7 +251,7 @@ typedef enum tutti_collective {
     TUTTI_DO_COLLECTIVES
 } tutti_collective;
 
-/* As the arguments of the call of that name. The buffers must stay until the request has ended; one that was given
+/* The arguments of the call of that name. The buffers must stay until the request has ended; a request that was given
  * up, by its deadline or by cancelling it, may still be carried out. */
 typedef struct tutti_collective_call {
     tutti_collective kind;
@@ -263,9 +266,9 @@ typedef struct tutti_collective_call {
 /* Collective over `comm`: makes a duplicate of it, which the new actor of this rank owns. Every rank then asks its
  * own actor for the same calls in the same order; two actors of different names do not wait for each other. */
 TUTTI_API tutti_status tutti_collective_actor(tutti_actors *actors, tutti_comm *comm, const char *name);
-/* `count` calls, which start and end together. The comm has the same deadline: where others do not come, the request
- * is answered with that, and the comm is broken, as after every other failure of it; later requests are answered
- * with why. */
+/* `count` calls, which start and end together. The comm has the same deadline: if others do not come, the request is
+ * answered with ERR_TIMEOUT and the comm is broken, as after every other failure of it; later requests are answered
+ * with the reason. */
 TUTTI_API tutti_status tutti_collective_do_start(tutti_actors *actors, const char *name,
                                                  const tutti_collective_call *calls, size_t count, int64_t deadline_ms,
                                                  tutti_op *op);
@@ -274,8 +277,8 @@ TUTTI_API tutti_status tutti_collective_do(tutti_actors *actors, const char *nam
                                            size_t count, int64_t deadline_ms);
 
 /* ---- Worlds as actors ------------------------------------------------------------------------------------------ */
-/* A world of this process alone as an actor: a thread for each rank, which are actors, too ("NAME.0" and so on). A request is carried
- * out by all of them, one request after the other, each answered once when all ranks are done.
+/* An actor that is a world of this process alone: each rank is a thread and an actor, too ("NAME.0" and so on). All
+ * ranks carry out one request after the other; each is answered once, when all ranks are done.
  *
  *     tutti_world_actor(actors, "world", &(tutti_world_actor_options){.struct_size = sizeof(tutti_world_actor_options),
  *                                                                     .ranks = 4});
@@ -283,8 +286,9 @@ TUTTI_API tutti_status tutti_collective_do(tutti_actors *actors, const char *nam
  *     tutti_world_do(actors, "world", &(tutti_world_request){.struct_size = sizeof(tutti_world_request), .calls = calls,
  *                                                            .count = 1, .retries = 2});       by any thread of this process
  *
- * When one rank fails, all others' part of the request ends, too; its device is opened again, its actor made again where that had
- * ended, and all join anew: the next request meets a whole world. The request itself is tried again or answered with the reason. */
+ * When one rank fails, the others' parts of the request end, too. Its device is opened again, its actor is made again
+ * if it had ended, and all ranks join anew: the next request meets a whole world. The request itself is tried again or
+ * answered with the reason. */
 
 typedef struct tutti_world_actor_options {
     size_t struct_size;
@@ -294,7 +298,7 @@ typedef struct tutti_world_actor_options {
     int rebuilds;        /* how often in a row the world is made anew before the actor ends; 3, and -1: never */
 } tutti_world_actor_options;
 
-/* What a rank's part of a request is given, until it returns. */
+/* The arguments of a rank's part of a request; valid until it returns. */
 typedef struct tutti_world_place {
     size_t struct_size;
     int rank, size;
@@ -306,7 +310,8 @@ typedef struct tutti_world_place {
     int64_t deadline_ms; /* that the request has left */
 } tutti_world_place;
 
-/* Anything but OK: this rank has failed, with `error`. Called on all ranks at once; it should keep the deadline. */
+/* The function of a rank's part. If it returns anything but OK this rank has failed, with `error`. It is called on all
+ * ranks at once, and should keep the deadline. */
 typedef tutti_status tutti_world_work(const tutti_world_place *place, void *context, tutti_error *error);
 
 typedef struct tutti_world_request {
@@ -325,7 +330,8 @@ typedef struct tutti_world_request {
  * or failed more often in a row than `rebuilds` says. */
 TUTTI_API tutti_status tutti_world_actor(tutti_actors *actors, const char *name,
                                          const tutti_world_actor_options *options);
-/* What the request refers to, but for itself and the list of calls, must stay until all ranks are done. */
+/* Starts a request. What it refers to must stay until all ranks are done; the struct itself and the list of calls need
+ * not. */
 TUTTI_API tutti_status tutti_world_do_start(tutti_actors *actors, const char *name, const tutti_world_request *request,
                                             tutti_op *op);
 /* The same, and waits. */

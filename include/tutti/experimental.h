@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the tool needs and users may try; may change between versions.
+ * Things that the tool needs and users may try. They may change between versions.
  */
 #ifndef TUTTI_EXPERIMENTAL_H
 #define TUTTI_EXPERIMENTAL_H
@@ -40,24 +40,26 @@ TUTTI_API tutti_status tutti_option_parse(const tutti_option_row *row, const cha
 TUTTI_API tutti_status tutti_option_parse_real(const tutti_option_row *row, const char *text, double *number,
                                                tutti_error *error);
 
-/* OK if ranks on this host could join a job of `hosts` hosts with these options: names, ports and files, the network's
- * only where it is used. 0 hosts: checks the names alone, for ranks that are elsewhere. */
+/* Returns OK if ranks on this host could join a job of `hosts` hosts with these options: it checks names, ports and
+ * files, those of the network only if it is used. 0 hosts: checks the names alone, for ranks that are elsewhere. */
 TUTTI_API tutti_status tutti_options_check(const tutti_options *options, int hosts, tutti_error *error);
 
-/* The shortest of `words` that begins with `word`; else the nearest to it by edit distance, or NULL if none is near. */
+/* Returns the shortest of `words` that begins with `word`, else the nearest to it by edit distance, or NULL if none is
+ * near. */
 TUTTI_API const char *tutti_nearest(const char *word, const char *const *words, size_t count);
 
-/* For text of others that is to be shown: what a terminal would act on (control characters, bytes that are no UTF-8,
- * marks that turn the direction of writing) becomes '?', in place. Returns `text`. Errors and log lines of the
- * library are printable. */
+/* Makes text of others fit to be shown: what a terminal would act on (control characters, bytes that are no UTF-8,
+ * marks that turn the direction of writing) becomes '?', in place. Returns `text`. Errors and log lines of the library
+ * are printable. */
 TUTTI_API char *tutti_text_printable(char *text);
 
-/* A variable of the environment that begins with TUTTI_ and is no option, so that nobody reads it. */
+/* A variable of the environment that begins with TUTTI_ but is no option, so it has no effect. */
 typedef struct tutti_stray_option {
     char name[64];
     char nearest[64]; /* the option that may be meant; "": none is near */
 } tutti_stray_option;
-/* The first of them from `*place` on, which begins with 0 and is moved behind it. False: there are no more. */
+/* Finds the first of them from `*place` on, which begins with 0 and is moved behind it. Returns false if there are no
+ * more. */
 TUTTI_API bool tutti_options_stray(size_t *place, tutti_stray_option *stray);
 
 /* ---- Switch-over sizes ----------------------------------------------------------------------------------------- */
@@ -117,12 +119,12 @@ TUTTI_API tutti_status tutti_tuning_set(tutti_comm *comm, const tutti_tuning *tu
 typedef struct tutti_launcher_row {
     const char *name;      /* "openmpi": a value of the option `launcher` */
     const char *title;     /* "Open MPI's mpirun" */
-    const char *variables; /* those that tell of it, parted by spaces */
+    const char *variables; /* the variables that it sets, parted by spaces */
 } tutti_launcher_row;
 
-/* In order of precedence: the first that is found has started this process. */
+/* Returns the known launchers in order of precedence: the first that is found has started this process. */
 TUTTI_API const tutti_launcher_row *tutti_launcher_rows(size_t *count);
-/* True if the environment tells of it. */
+/* Returns true if the environment shows that this launcher started the process. */
 TUTTI_API bool tutti_launcher_found(const tutti_launcher_row *row);
 
 typedef struct tutti_launch {
@@ -148,9 +150,9 @@ TUTTI_API tutti_status tutti_launch_read(tutti_launch *launch, tutti_error *erro
 TUTTI_API tutti_status tutti_key_create(const char *path, tutti_error *error);
 
 /* ---- Simulation ------------------------------------------------------------------------------------------------ */
-/* All ranks of a world in the calling thread, each with a stack of its own, in simulated time. Everything else is the
- * library as it always runs: every collective, message, deadline and failure. A run is a function of its setup: the
- * same seed gives the same order of events, another one gives another order of what may happen in any. */
+/* All ranks of a world in the calling thread, each with a stack of its own, in simulated time. The library runs as
+ * always: every collective, message, deadline and failure. A run is a function of its setup: the same seed gives the
+ * same order of events, another seed gives another order of events that may happen in any. */
 
 typedef struct tutti_sim_death {
     int rank;
@@ -172,11 +174,11 @@ typedef struct tutti_sim_setup {
     double local_bytes_per_s; /* at which one rank copies in memory */
     int64_t local_latency_ns; /* until a rank that waits sees what another one of its host has written */
     int64_t overhead_ns;      /* for each step that moves data and each message */
-    /* Of a message to another host: how long its sender's core is busy with it, and its receiver's; growing sizes,
-     * linear between and beyond them; NULL: not at all. */
+    /* Times for which a message to another host keeps its sender's core busy, and its receiver's: growing sizes, linear
+     * between and beyond them; NULL: not at all. */
     const tutti_sim_point *copy;
     size_t copy_count;
-    /* And how much later than by all else it comes, though no core is busy with it; sizes as above. */
+    /* Times by which it comes later than by all else, while no core is busy with it; sizes as above. */
     const tutti_sim_point *delay;
     size_t delay_count;
     int64_t noise_ns;              /* every duration is longer by up to this much, as the seed has it */
@@ -238,20 +240,25 @@ TUTTI_API tutti_status tutti_library_find(const char *name, tutti_library *libra
 typedef struct tutti_board tutti_board;
 TUTTI_API tutti_status tutti_board_create(const char *job, int first, int count, int size, tutti_board **board,
                                           tutti_error *error);
-/* What TUTTI_BOARD must be; to be called by the process that keeps the board. 64 bytes are enough. */
+/* Writes the value that TUTTI_BOARD must have; to be called by the process that keeps the board. 64 bytes are
+ * enough. */
 TUTTI_API void tutti_board_name(const tutti_board *board, char *text, size_t bytes);
-/* `wait_status` is waitpid's. Only once no process is left that could join in its place. */
+/* Notes how a process ended; `wait_status` is waitpid's. To be called once no process is left that could join in its
+ * place. */
 TUTTI_API void tutti_board_note(tutti_board *board, int process, int pid, int wait_status);
-/* The process has ended, and nothing is left of it that could go on: a fact for those that agree who is lost. Each
- * time that it does. */
+/* Notes that the process has ended and nothing is left of it that could go on, so that ranks can agree that it is lost.
+ * To be called each time that it ends. */
 TUTTI_API void tutti_board_end(tutti_board *board, int process);
-/* True if that process was told, in an operation, that another rank is the cause: it is not the first that failed. */
+/* Returns true if that process was told, in an operation, that another rank is the cause: it is not the first that
+ * failed. */
 TUTTI_API bool tutti_board_follows(const tutti_board *board, int process);
-/* Of a launcher that watches its processes, so that it counts all ends and ends those that are late, and may start
- * them again: how often at most, 0: never, to be said before the first one is started; that it is about to start
- * this one again; how often processes of the job were started again so far, on whatever host, and where process 0
- * waits from now on (NULL: as before); that the launcher that decides does not hear this host any more; whether the job's world was ever formed; whether the others have waited too long for this one, which may be of
- * another host, is to be ended then, and asked for when the keeper of the board gets SIGUSR1. */
+/* For a launcher that watches its processes: it counts all ends, ends processes that are late, and may start them
+ * again. allow: says how often at most, 0: never; to be called before the first one is started. restart: it is about to
+ * start this one again. move: tells how often processes of the job were started again so far, on any host, and where
+ * process 0 waits from now on (NULL: as before). exclude: the launcher that decides does not hear this host any more.
+ * formed: returns true if the job's world was ever formed. late: returns true if the others have waited too long for
+ * this process, which may be of another host and is to be ended then; to be asked when the keeper of the board gets
+ * SIGUSR1. */
 TUTTI_API void tutti_board_allow(tutti_board *board, int restarts_most);
 TUTTI_API void tutti_board_restart(tutti_board *board, int process);
 TUTTI_API void tutti_board_move(tutti_board *board, unsigned generation, const char *master);
@@ -263,8 +270,8 @@ TUTTI_API bool tutti_board_late(const tutti_board *board, int process);
 TUTTI_API bool tutti_board_was_formed(const char *name, const char *job);
 TUTTI_API void tutti_board_free(tutti_board *board); /* NULL is ignored */
 
-/* The board that a process of this user keeps: the guard of `tutti run`. ERR_SYSTEM where there is none, or it may
- * not be read. To be freed; it can be read also when the job has ended. */
+/* Opens the board that a process of this user keeps: the guard of `tutti run`. ERR_SYSTEM: there is none, or it may not
+ * be read. To be freed; it can be read also when the job has ended. */
 TUTTI_API tutti_status tutti_board_attach(int keeper, tutti_board **board, tutti_error *error);
 
 typedef struct tutti_board_about {
@@ -279,8 +286,8 @@ typedef struct tutti_board_about {
 } tutti_board_about;
 TUTTI_API void tutti_board_describe(const tutti_board *board, tutti_board_about *about);
 
-/* What a rank showed when it last waited for some milliseconds, or made a call while somebody watched; or what
- * others know of it that wait for it. */
+/* What a rank showed when it last waited for some milliseconds or made a call while somebody watched, or what ranks
+ * that wait for it know of it. */
 typedef struct tutti_board_row {
     size_t struct_size;
     int rank, process, pid; /* pid 0: it has not joined yet */
@@ -297,9 +304,10 @@ typedef struct tutti_board_row {
     char op[128];    /* the last call that it was seen in */
     char device[24];
 } tutti_board_row;
-/* False: the board has no such rank. */
+/* Returns false if the board has no such rank. */
 TUTTI_API bool tutti_board_row_read(const tutti_board *board, int rank, tutti_board_row *row);
-/* For so many seconds ranks show every collective, which takes time of each; otherwise only waits. */
+/* Makes ranks show every collective for so many seconds, which costs each of them time; otherwise they show only
+ * waits. */
 TUTTI_API void tutti_board_watch(tutti_board *board, int seconds);
 
 /* ---- Faults on purpose ------------------------------------------------------------------------------------------ */

@@ -42,10 +42,10 @@ typedef struct tutti_along {
     int dimension; /* SHARDED: the dimension of the array that is cut */
 } tutti_along;
 
-/* A plain struct: whoever has no mesh yet fills it in. A dimension of the array is cut like this: into `sections` of one
- * length, each of them into `grains`, and the ranks get successive whole grains of every section. Of grains and of
- * elements that do not divide, the first ones have one more; a rank may have none. Several dimensions of the mesh may cut
- * the same one of the array: a later one cuts what an earlier one has left.
+/* A plain struct, which can be filled in before there is a mesh. A dimension of the array is cut like this: into
+ * `sections` of one length, each of them into `grains`, and the ranks get successive whole grains of every section. If
+ * grains or elements do not divide evenly, the first parts have one more; a rank may have none. Several dimensions of
+ * the mesh may cut the same one of the array: a later one cuts what an earlier one has left.
  *
  * GPT-2's c_attn.weight is (width, 3 * width): queries, keys and values, each cut between heads. With 12 heads:
  *     .sections = {1, 3}, .grains = {0, 12}, and "tensor" is SHARDED on dimension 1. */
@@ -58,39 +58,41 @@ typedef struct tutti_layout {
     tutti_along along[TUTTI_MESH_DIMENSIONS_MAX]; /* the last one varies fastest over ranks */
 } tutti_layout;
 
-/* Replicated along all dimensions of the mesh. */
+/* Makes a layout that is replicated along all dimensions of the mesh. */
 TUTTI_API tutti_status tutti_layout_init(tutti_layout *layout, const tutti_mesh *mesh, int dimensions,
                                          const int64_t *shape, tutti_error *error);
-/* Along the mesh's dimension `name`. `dimension` counts for SHARDED only. ERR_ARGUMENT: there is no such one. */
+/* Sets the placement along the mesh's dimension `name`. `dimension` counts for SHARDED only. ERR_ARGUMENT: there is no
+ * such dimension. */
 TUTTI_API tutti_status tutti_layout_place(tutti_layout *layout, const char *name, tutti_placement placement,
                                           int dimension, tutti_error *error);
-/* ERR_ARGUMENT, or ERR_COUNT where there are too many elements, says what is wrong with it. The functions below expect
- * layouts and ranks that are right. */
+/* Checks a layout: ERR_ARGUMENT, or ERR_COUNT if there are too many elements, says what is wrong with it. The functions
+ * below expect layouts and ranks that are right. */
 TUTTI_API tutti_status tutti_layout_check(const tutti_layout *layout, tutti_error *error);
 
-/* "768x2304 data=2:replicated tensor=4:sharded(1, 3 sections, 12 grains)", as much as there is room for. */
+/* Writes "768x2304 data=2:replicated tensor=4:sharded(1, 3 sections, 12 grains)", as much as there is room for. */
 TUTTI_API void tutti_layout_describe(const tutti_layout *layout, char *text, size_t bytes);
 TUTTI_API int tutti_layout_ranks(const tutti_layout *layout);
 
-/* What a rank has: `shape` (may be NULL) gets its extents, and the number of elements is returned. */
+/* Returns how many elements a rank has; `shape` (may be NULL) gets its extents. */
 TUTTI_API size_t tutti_layout_local(const tutti_layout *layout, int rank, int64_t *shape);
-/* What a rank has of one section of a dimension: `from` to `to` - 1, counted over the whole dimension. The sections'
- * ranges lie one after the other in its own array. */
+/* Tells which part of one section of a dimension a rank has: `from` to `to` - 1, counted over the whole dimension. The
+ * sections' ranges lie one after the other in its own array. */
 TUTTI_API void tutti_layout_range(const tutti_layout *layout, int rank, int dimension, int section, int64_t *from,
                                   int64_t *to);
-/* Where element number `index` of a rank's own array is in the whole one; and the other way, -1: the rank lacks it. */
+/* Returns where element number `index` of a rank's own array is in the whole one. tutti_layout_find goes the other way,
+ * -1: the rank lacks it. */
 TUTTI_API int64_t tutti_layout_global(const tutti_layout *layout, int rank, int64_t index);
 TUTTI_API int64_t tutti_layout_find(const tutti_layout *layout, int rank, int64_t index);
 
-/* Copies a rank's elements out of the whole array, and back into it. Of partial placements it copies as of replicated
- * ones. ERR_MEMORY: there is none for the way. */
+/* Copy a rank's elements out of the whole array, and back into it. They treat partial placements as replicated ones.
+ * ERR_MEMORY: there is none for the way. */
 TUTTI_API tutti_status tutti_layout_take(const tutti_layout *layout, int rank, tutti_type type, const void *whole,
                                          void *local, tutti_error *error);
 TUTTI_API tutti_status tutti_layout_put(const tutti_layout *layout, int rank, tutti_type type, const void *local,
                                         void *whole, tutti_error *error);
 
-/* How the gradient of an array lies that lies like this, after a backward pass in which each rank did its own part: what
- * is replicated has a gradient in summands, what is a sum has the same gradient on each rank, shards have shards. */
+/* Gives the layout of an array's gradient after a backward pass in which each rank did its own part: a replicated array
+ * has a gradient in summands, a sum has the same gradient on each rank, shards have shards. */
 TUTTI_API void tutti_layout_dual(const tutti_layout *layout, tutti_layout *dual);
 
 /* ---- Redistribution -------------------------------------------------------------------------------------------- */
@@ -115,23 +117,24 @@ typedef struct tutti_redistribution tutti_redistribution;
  * that it needs are made, and memory. On failure *made is NULL. */
 TUTTI_API tutti_status tutti_redistribution_create(tutti_mesh *mesh, const tutti_layout *from, const tutti_layout *to,
                                                    tutti_type type, tutti_redistribution **made, tutti_error *error);
-/* The backward pass: the adjoint of the linear map that the redistribution is. It takes the gradient of what came out, in
- * the dual layout of `to`, to the gradient of what went in, in the dual layout of `from`: an all_gather's is a
- * reduce_scatter, a slice's puts it among −0.0, an all_reduce's is an all_reduce. Who wants the gradient of something
- * replicated whole on each rank redistributes it from partial to replicated after that. Collective. */
+/* The backward pass: the adjoint of the linear map that the redistribution is. It takes the gradient of what came out,
+ * in the dual layout of `to`, to the gradient of what went in, in the dual layout of `from`: an all_gather's is a
+ * reduce_scatter, a slice's puts it among −0.0, an all_reduce's is an all_reduce. To have the whole gradient of
+ * something replicated on each rank, redistribute it from partial to replicated after that. Collective. */
 TUTTI_API tutti_status tutti_redistribution_adjoint(const tutti_redistribution *redistribution,
                                                     tutti_redistribution **made, tutti_error *error);
 TUTTI_API void tutti_redistribution_free(tutti_redistribution *redistribution); /* not collective; NULL is ignored */
 
-/* Collective, on comms of the mesh. `in` is as large as this rank's part of `from`, `out` as that of `to`. They lie apart
- * (ERR_OVERLAP); in == out is allowed where in_place of its description is set. What fails is told by tutti_explain. */
+/* Collective, on comms of the mesh. `in` is as large as this rank's part of `from`, `out` as that of `to`. They lie
+ * apart (ERR_OVERLAP); in == out is allowed where in_place of its description is set. tutti_explain tells what
+ * failed. */
 TUTTI_API tutti_status tutti_redistribution_run(tutti_redistribution *redistribution, const void *in, void *out);
 /* The same in two parts: start packs and starts the first collective, end does the rest. In between, the buffers belong to
  * the redistribution, which is in one such pair at a time, and ops on the same comms of the mesh go behind it. */
 TUTTI_API tutti_status tutti_redistribution_start(tutti_redistribution *redistribution, const void *in, void *out);
 TUTTI_API tutti_status tutti_redistribution_end(tutti_redistribution *redistribution);
 
-/* Once: create, run and free. */
+/* Creates a redistribution, runs it once and frees it. */
 TUTTI_API tutti_status tutti_redistribute(tutti_mesh *mesh, const tutti_layout *from, const void *in,
                                           const tutti_layout *to, void *out, tutti_type type, tutti_error *error);
 
@@ -149,7 +152,7 @@ typedef struct tutti_redistribution_about {
 TUTTI_API void tutti_redistribution_describe(const tutti_redistribution *redistribution,
                                              tutti_redistribution_about *about);
 
-/* Where its next call is, for errors; as tutti_at. */
+/* Tells where its next call is, for errors; as tutti_at. */
 TUTTI_API tutti_redistribution *tutti_redistribution_at(tutti_redistribution *redistribution, const char *file,
                                                         int line);
 

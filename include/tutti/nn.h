@@ -55,7 +55,8 @@ typedef struct tutti_tensor {
 typedef struct tutti_model tutti_model;
 typedef struct tutti_layer tutti_layer;
 
-/* What one call of a layer works on: some rows of a batch, whole samples. Pointers are to the first of these rows. */
+/* The rows that one call of a layer works on: some rows of a batch, whole samples. Pointers are to the first of these
+ * rows. */
 typedef struct tutti_call {
     const tutti_layer *layer;
     const tutti_model *model;
@@ -332,17 +333,18 @@ TUTTI_API int64_t tutti_model_rows(const tutti_model *model);      /* per sample
 TUTTI_API size_t tutti_model_parameters(const tutti_model *model); /* elements of all tensors */
 TUTTI_API size_t tutti_model_elements(const tutti_model *model);   /* of one allocation; padding included */
 TUTTI_API size_t tutti_model_tied(const tutti_model *model);       /* of the gradients of layers that share a tensor */
-/* True if a model can be cut between this layer and the one before: no residual is open there. */
+/* Returns true if a model can be cut between this layer and the one before: no residual is open there. */
 TUTTI_API bool tutti_model_cut(const tutti_model *model, int layer);
 TUTTI_API double tutti_model_flops_per_row(const tutti_model *model); /* 6 per parameter; attention not counted */
 
-/* Cuts a sealed model into width grains: heads of attention, columns between two linear layers, rows of a tied embedding.
- * Everything is computed grain by grain and summed over grains in the canonical tree, so that ranks of the mesh's dimension
- * `tensor`, of which each has as many successive grains, get the bits that one rank with all of them gets. Once, before
- * tutti_model_bind; collective over the mesh. Models that are not placed have one width grain.
+/* Cuts a sealed model into width grains: heads of attention, columns between two linear layers, rows of a tied
+ * embedding. Everything is computed grain by grain and summed over grains in the canonical tree, so that ranks of the
+ * mesh's dimension `tensor`, of which each has as many successive grains, get the bits that one rank with all of them
+ * gets. To be called once, before tutti_model_bind; collective over the mesh. Models that are not placed have one width
+ * grain.
  *
- * Tensors that are cut lie grain by grain, each grain a row-major array of its own that begins at a multiple of 16 floats:
- * tutti_tensor_take and tutti_tensor_put go between that and the tensor's global shape. */
+ * Tensors that are cut lie grain by grain, each grain a row-major array of its own that begins at a multiple of 16
+ * floats: tutti_tensor_take and tutti_tensor_put go between that and the tensor's global shape. */
 typedef struct tutti_model_placing {
     size_t struct_size;
     tutti_mesh
@@ -356,13 +358,13 @@ typedef struct tutti_model_placing {
 
 TUTTI_API tutti_status tutti_model_place(tutti_model *model, const tutti_model_placing *placing);
 TUTTI_API int tutti_model_width_grains(const tutti_model *model);
-/* Copies what is here of a tensor out of the whole tensor in its global shape, and into it. `local` is where the tensor
- * begins: an allocation plus tensor->offset. States are numbered behind the tensors here. */
+/* Copy this rank's part of a tensor out of the whole tensor in its global shape, and into it. `local` is where the
+ * tensor begins: an allocation plus tensor->offset. States are numbered behind the tensors here. */
 TUTTI_API void tutti_tensor_take(const tutti_model *model, int index, const float *whole, float *local);
 TUTTI_API void tutti_tensor_put(const tutti_model *model, int index, const float *local, float *whole);
 
-/* States: what layers keep that is not trained, such as running means. They are numbered like tensors; `values` (may
- * be NULL) gets where this one lies, and NULL where there is no memory. Whoever saves the model's tensors saves
+/* States are what layers keep that is not trained, such as running means. They are numbered like tensors; `values` (may
+ * be NULL) gets where this one lies, and NULL if there is no memory. Code that saves the model's tensors must save
  * these too. */
 TUTTI_API int tutti_model_states(const tutti_model *model);
 TUTTI_API const tutti_tensor *tutti_model_state(tutti_model *model, int index, float **values);
@@ -383,9 +385,9 @@ typedef struct tutti_loss {
     double sum, count;
 } tutti_loss;
 
-/* What a pass over some of the layers exchanges with those before and behind it, (rows, floats) each, until backward has
- * ended. NULL where there are none on that side. Where rows are shared out (tutti_layer.sliced_out of the layer before) they
- * are those of this rank, one item's after the other's. */
+/* Data that a pass over some of the layers exchanges with the layers before and behind it, (rows, floats) each, until
+ * backward has ended. NULL: there are no layers on that side. If rows are shared out (tutti_layer.sliced_out of the
+ * layer before) they are those of this rank, one item's after the other's. */
 typedef struct tutti_boundary {
     const float *in;     /* the first layer's input */
     float *out;          /* the last layer's output: forward fills it in */
@@ -417,9 +419,9 @@ typedef struct tutti_batch {
 
 typedef struct tutti_pass tutti_pass;
 
-/* Where parameters are that do not all stay in memory. `need`: the values of the elements from `offset` on, `count` of
- * them, are about to be used, and stay where *values says until `done`. Both are called layer by layer, by the thread that
- * runs the pass. A failure ends the pass with that status. */
+/* A source of parameters that do not all stay in memory. `need`: `count` values from element `offset` on are about to
+ * be used; they stay where *values says until `done`. Both are called layer by layer, by the thread that runs the pass.
+ * A failure ends the pass with that status. */
 typedef struct tutti_value_source {
     tutti_status (*need)(void *context, size_t offset, size_t count, const float **values);
     void (*done)(void *context, size_t offset, size_t count);
@@ -454,11 +456,12 @@ TUTTI_API size_t tutti_pass_bytes(const tutti_pass *pass); /* activations and sc
 /* `losses`: one per grain; in fast mode one. The batch's memory must stay until backward has ended. */
 TUTTI_API tutti_status tutti_pass_forward(tutti_pass *pass, const tutti_batch *batch, tutti_loss *losses);
 
-/* Gradients of the elements from `offset` on, `count` of them, are final on this rank. From the thread that called. */
+/* Tells that the gradients of `count` elements from `offset` on are final on this rank. Called by the thread that runs
+ * the pass. */
 typedef void tutti_gradient_ready(void *context, size_t offset, size_t count);
 
-/* Where the gradients of these elements go, of subtree number `subtree`. Called just before they are made; a failure ends
- * backward with that status. */
+/* Tells where the gradients of these elements go, those of subtree number `subtree`. Called just before they are made;
+ * a failure ends backward with that status. */
 typedef tutti_status tutti_gradient_place(void *context, int subtree, size_t offset, size_t count, float **gradients);
 
 enum { TUTTI_BACKWARD_INPUT = 1, TUTTI_BACKWARD_WEIGHTS = 2 };
@@ -486,7 +489,7 @@ typedef struct tutti_backward {
 
 TUTTI_API tutti_status tutti_pass_backward(tutti_pass *pass, const tutti_backward *how);
 
-/* Outputs of the last layer before the loss, (rows, outputs), after a forward; NULL where the loss makes them
+/* Returns the outputs of the last layer before the loss, (rows, outputs), after a forward; NULL if the loss makes them
  * itself. */
 TUTTI_API const float *tutti_pass_outputs(const tutti_pass *pass);
 
@@ -513,11 +516,11 @@ TUTTI_API bool tutti_pass_fault(const tutti_pass *pass, tutti_fault *fault); /* 
 /* The matrix library, loaded at the first need. ERR_UNSUPPORTED names the package to install; ERR_LIMIT: the address space
  * that this process may use (ulimit -v) has no room for it. */
 TUTTI_API tutti_status tutti_blas_load(tutti_error *error);
-/* "OpenBLAS 0.3.21 ... Cooperlake" and "avx512": what bits depend on. Valid after tutti_blas_load. */
+/* "OpenBLAS 0.3.21 ... Cooperlake" and "avx512": the bits of results depend on them. Valid after tutti_blas_load. */
 TUTTI_API const char *tutti_blas_name(void);
 TUTTI_API const char *tutti_nn_kernels_name(void);
-/* Which of its kernels the matrix library multiplies with. It chooses them by the CPU's model; where it does not know that
- * and takes old ones, they are chosen by the CPU's features, unless OPENBLAS_CORETYPE is set. Valid after
+/* The kernels that the matrix library multiplies with. It chooses them by the CPU's model. If it does not know that
+ * model and takes old kernels, they are chosen by the CPU's features, unless OPENBLAS_CORETYPE is set. Valid after
  * tutti_blas_load, for as long as the process runs. */
 typedef struct tutti_blas_about {
     size_t struct_size;
@@ -528,7 +531,7 @@ typedef struct tutti_blas_about {
     bool asked;          /* by OPENBLAS_CORETYPE */
 } tutti_blas_about;
 TUTTI_API void tutti_blas_describe(tutti_blas_about *about);
-/* The rate of square matrix products on so many threads, in GFLOP/s; takes about `seconds`. */
+/* Measures the rate of square matrix products on so many threads, in GFLOP/s; takes about `seconds`. */
 TUTTI_API double tutti_blas_rate(int threads, double seconds);
 
 #ifdef __cplusplus

@@ -23,8 +23,8 @@ extern "C" {
 #endif
 
 /* ---- Tables ---------------------------------------------------------------------------------------------------- */
-/* Every rank has the same number of chunks, a chunk is one stage, and the stages of a rank are its chunks 0, 1, … in order.
- * Of each stage and micro-batch there is one forward step and either one backward step or its two parts, each once: the
+/* Every rank has the same number of chunks, a chunk is one stage, and the stages of a rank are its chunks 0, 1, … in
+ * order. Each stage and micro-batch has one forward step and either one backward step or its two parts, each once: the
  * gradient of the stage's input, which the stage before waits for, and that of its weights, which nobody waits for. */
 
 typedef enum tutti_pipeline_part {
@@ -165,7 +165,7 @@ TUTTI_API void tutti_pipeline_runner_free(tutti_pipeline_runner *runner); /* NUL
 TUTTI_API int tutti_pipeline_slots(const tutti_pipeline_runner *runner, int chunk);
 TUTTI_API size_t tutti_pipeline_bytes(const tutti_pipeline_runner *runner); /* of the boundaries, on this rank */
 
-/* What a run took. Predicted is what the table would take if each step took as long as the mean of its kind in its stage. */
+/* Times of a run. The predicted ones hold if each step takes as long as the mean of its kind in its stage. */
 typedef struct tutti_pipeline_report {
     size_t struct_size;                            /* to be set before the call */
     double seconds, predicted_seconds;             /* of the run on this rank, until it knows that all have ended */
@@ -173,19 +173,19 @@ typedef struct tutti_pipeline_report {
     const double *rank_idle, *rank_predicted_idle; /* (ranks), until the next run */
 } tutti_pipeline_report;
 
-/* Collective: all steps once. `report` may be NULL. Where a stage failed, or a rank was cancelled, all ranks get its status;
- * error->rank is who, and the text says which stage, which step and why; the runner may run again. Where a rank died or a
- * deadline passed, its comm is broken. */
+/* Collective: all steps once. `report` may be NULL. If a stage failed or a rank was cancelled, all ranks get that
+ * status; error->rank names the rank, and the text says which stage, which step and why; the runner may run again. If a
+ * rank died or a deadline passed, the comm is broken. */
 TUTTI_API tutti_status tutti_pipeline_run(tutti_pipeline_runner *runner, tutti_pipeline_report *report,
                                           tutti_error *error);
-/* The run ends before this rank's next step, on all ranks: ERR_CANCELLED. Without one, the next run does so at once. May be
- * called from a signal handler and from other threads. */
+/* Ends the run before this rank's next step, on all ranks: ERR_CANCELLED. If none runs, the next run ends so at once.
+ * May be called from a signal handler and from other threads. */
 TUTTI_API void tutti_pipeline_cancel(tutti_pipeline_runner *runner);
 /* Collective: when each step of the last run ran, in seconds, (steps of all ranks, rank by rank), for a picture.
  * Ranks' clocks are compared at the end of the run. */
 TUTTI_API tutti_status tutti_pipeline_timeline(tutti_pipeline_runner *runner, tutti_pipeline_span *spans,
                                                tutti_error *error);
-/* Where its next call is, for errors; as tutti_at. */
+/* Tells where its next call is, for errors; as tutti_at. */
 TUTTI_API tutti_pipeline_runner *tutti_pipeline_at(tutti_pipeline_runner *runner, const char *file, int line);
 
 #define TUTTI_PIPELINE_DECLARED

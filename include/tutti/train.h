@@ -23,13 +23,13 @@ extern "C" {
 #endif
 
 /* ---- Parameters ------------------------------------------------------------------------------------------------ */
-/* What is trained: any list of these, a model's or one's own. */
+/* A list of these is trained: a model's, or one's own. */
 
 typedef struct tutti_parameter {
     const char *name;
     float *value, *gradient; /* (count) each */
     size_t count;
-    bool decays; /* whether weight decay applies */
+    bool decays; /* weight decay applies to it */
 } tutti_parameter;
 
 /* The model's tensors as such a list, as many as tutti_model_list_count says, in the order of memory: one for each tensor,
@@ -38,9 +38,9 @@ typedef struct tutti_parameter {
 TUTTI_API tutti_status tutti_model_list(tutti_model *model, tutti_parameter *parameters);
 TUTTI_API size_t tutti_model_list_count(const tutti_model *model);
 
-/* Of a whole model, where ranks share its width (tutti_model_place): the norm of its gradients and a hash of its values.
- * Collective over these ranks, whose number changes no bit of either. On one rank the norm is tutti_gradient_norm's of the
- * model's list. What fails is told by tutti_model_error. */
+/* For a whole model whose width ranks share (tutti_model_place): the norm of its gradients and a hash of its values.
+ * Collective over these ranks, whose number changes no bit of either. On one rank the norm is tutti_gradient_norm's of
+ * the model's list. tutti_model_error tells of failures. */
 TUTTI_API tutti_status tutti_model_norm(tutti_model *model, double *norm);
 TUTTI_API tutti_status tutti_model_hash(tutti_model *model, uint64_t *hash);
 
@@ -132,7 +132,7 @@ TUTTI_API void tutti_data_describe(const tutti_data *data, tutti_data_about *abo
  * shrunk is ERR_DAMAGED. */
 TUTTI_API tutti_status tutti_data_tokens(const tutti_data *data, bool held_out, uint64_t index, int32_t *tokens,
                                          int32_t *targets, tutti_error *error); /* (context) each */
-/* Of a table. The target is NaN, and no features are set, where there is no such row. */
+/* Reads a row of a table. If there is no such row the target is NaN, and no features are set. */
 TUTTI_API void tutti_data_row(const tutti_data *data, bool held_out, uint64_t index, float *features, float *target);
 
 /* ---- Checkpoints ----------------------------------------------------------------------------------------------- */
@@ -445,13 +445,14 @@ TUTTI_API tutti_status tutti_shards_slice(const tutti_shards *shards, size_t cou
  * get that status; the shards may step again. */
 TUTTI_API tutti_status tutti_shards_step(tutti_shards *shards, const float *input, size_t count,
                                          tutti_shards_report *report);
-/* Why the last call has failed, error->rank the rank it is about; NULL: it has not. tutti_explain tells it too. */
+/* Tells why the last call has failed, error->rank the rank it is about; NULL: it has not. tutti_explain tells it
+ * too. */
 TUTTI_API const tutti_error *tutti_shards_error(const tutti_shards *shards);
 /* Where its next call is, for errors; as tutti_at. */
 TUTTI_API tutti_shards *tutti_shards_at(tutti_shards *shards, const char *file, int line);
 
 /* ---- All of it together ---------------------------------------------------------------------------------------- */
-/* What `tutti train` does, a step at a time. Every rank makes the same calls. */
+/* `tutti train` as functions, a step at a time. Every rank makes the same calls. */
 
 /* name, kind, default, minimum, maximum, help. Flags of `tutti train`, lines of its config file and what checkpoints
  * note are these rows. REAL is a double. */
@@ -620,17 +621,18 @@ typedef struct tutti_train_about {
 } tutti_train_about;
 
 TUTTI_API void tutti_trainer_describe(const tutti_trainer *trainer, tutti_train_about *about);
-/* What tutti_trainer_describe would say on rank `rank` of `ranks` with these options, or the trainer's own refusal
- * of them: by the trainer's own functions, without the others and without memory for a number. `data` may be ""
- * where a vocabulary is given. */
+/* Tells what tutti_trainer_describe would say on rank `rank` of `ranks` with these options, or the reason for which the
+ * trainer refuses them. It runs the trainer's own functions, without other ranks and without memory for numbers. `data`
+ * may be "" if a vocabulary is given. */
 TUTTI_API tutti_status tutti_train_plan(const tutti_train_options *options, int ranks, int rank,
                                         tutti_train_about *about, tutti_error *error);
-/* Collective: of the weights, now, as tutti_weights_hash of all of them; it depends on the number of width grains,
- * but not on who has which. */
+/* Collective: returns the hash of all weights as they are now, as tutti_weights_hash does. It depends on the number of
+ * width grains, but not on which rank has which. */
 TUTTI_API uint64_t tutti_trainer_hash(const tutti_trainer *trainer);
 
 /* ---- Going on after the loss of a rank ------------------------------------------------------------------------- */
-/* Under tutti run --max-restarts a trainer survives the loss of ranks: its state is had by other ranks, or they keep copies of it.
+/* Under tutti run --max-restarts a trainer survives the loss of ranks: other ranks have its state, or keep copies of
+ * it.
  *
  *     tutti_status status = tutti_trainer_create(world, &options, &trainer, &error);  also in a process that was started again
  *     while (step.step < 1000)
@@ -646,8 +648,8 @@ TUTTI_API uint64_t tutti_trainer_hash(const tutti_trainer *trainer);
  * tutti_trainer_create, with the same options. If it fails, since another rank was lost, it can be called again on
  * the next world; until it has succeeded nothing else can be done with the trainer but to free it. */
 TUTTI_API tutti_status tutti_trainer_restore(tutti_trainer *trainer, tutti_comm *comm);
-/* The last step that was taken, also by others before this rank was started again: what tutti_trainer_step told of
- * it, as far as it is the same on all ranks. NULL: none was, or the state is a checkpoint's. */
+/* Returns the last step that was taken, also by others before this rank was started again: what tutti_trainer_step told
+ * of it, as far as it is the same on all ranks. NULL: none was taken, or the state is a checkpoint's. */
 TUTTI_API const tutti_train_step *tutti_trainer_last(const tutti_trainer *trainer);
 
 typedef enum tutti_train_phase {
@@ -661,7 +663,8 @@ typedef void tutti_train_watch(void *context, tutti_train_phase phase, uint64_t 
 TUTTI_API void tutti_trainer_watch(tutti_trainer *trainer, tutti_train_watch *watch, void *context);
 
 /* ---- Which layout ---------------------------------------------------------------------------------------------- */
-/* What `tutti plan` does: lists layouts, and estimates each from what layers and links take. All of it is arithmetic. */
+/* `tutti plan` as functions: list layouts, and estimate each from what layers and links take. All of it is
+ * arithmetic. */
 
 typedef struct tutti_train_layout {
     int data, shard, pipe, tensor; /* the mesh */
@@ -676,17 +679,17 @@ typedef struct tutti_train_layout {
 enum { TUTTI_TRAIN_MESH_BYTES = 96, TUTTI_TRAIN_STAGES_BYTES = 2048 };
 
 /* All layouts of so many ranks that differ from each other: meshes, ZeRO, tables, and numbers of micro-batches and
- * passes that the grains of a rank can be cut into. Returns how many; the first `room` go to `layouts`. Whether the
- * trainer takes one says tutti_train_plan or tutti_train_estimate_layout. */
+ * passes that the grains of a rank can be cut into. Returns how many; the first `room` go to `layouts`.
+ * tutti_train_plan and tutti_train_estimate_layout say if the trainer takes one. */
 TUTTI_API size_t tutti_train_layouts(const tutti_train_options *options, int ranks, tutti_train_layout *layouts,
                                      size_t room);
-/* Sets it in the options, whose mesh then lies in `mesh`. Where the width grains that the options give,
- * or the model chooses, do not go to so many ranks along tensor, there are as many as these. */
+/* Sets a layout in the options, whose mesh then lies in `mesh`. If the width grains that the options give, or the model
+ * chooses, do not divide among so many ranks along tensor, there are as many grains as these ranks. */
 TUTTI_API void tutti_train_layout_set(const tutti_train_layout *layout, char mesh[TUTTI_TRAIN_MESH_BYTES],
                                       tutti_train_options *options);
 
-/* What goes along a link: `bytes` are those of the whole sum, of what all ranks have in the end or (TO_ALL) what one
- * rank has for all others, and of one message. */
+/* A kind of transfer along a link. Its `bytes` are those of the whole sum, of what all ranks have in the end, of what
+ * one rank has for all others (TO_ALL), or of one message. */
 typedef enum tutti_train_op {
     TUTTI_TRAIN_ALL_REDUCE,
     TUTTI_TRAIN_REDUCE_SCATTER,
@@ -696,7 +699,7 @@ typedef enum tutti_train_op {
     TUTTI_TRAIN_OPS
 } tutti_train_op;
 
-/* One of them, between so many ranks that are on so many hosts, as evenly as can be. `sharing`: transfers that use a
+/* One transfer between so many ranks, spread over so many hosts as evenly as can be. `sharing`: transfers that use a
  * host's link to others at the same time, this one included; 1 on one host. */
 typedef struct tutti_train_transfer {
     tutti_train_op op;
@@ -704,7 +707,7 @@ typedef struct tutti_train_transfer {
     size_t bytes;
 } tutti_train_transfer;
 
-/* What things take on a machine, in seconds, measured or made up. */
+/* Costs on a machine, in seconds, measured or made up. */
 typedef struct tutti_train_costs {
     size_t struct_size;
     const tutti_pipeline_times *units; /* of one grain in each unit of the model, as tutti_train_measure has them */
@@ -738,7 +741,7 @@ typedef struct tutti_train_estimate {
     char stages[TUTTI_TRAIN_STAGES_BYTES]; /* with a pipe: where the model is cut, for options.stages */
 } tutti_train_estimate;
 
-/* Of the options' layout on so many ranks; the trainer's own refusal where there is one. */
+/* Estimates the options' layout on so many ranks; if the trainer refuses it, that is the error. */
 TUTTI_API tutti_status tutti_train_estimate_layout(const tutti_train_options *options, int ranks,
                                                    const tutti_train_costs *costs, tutti_train_estimate *estimate,
                                                    tutti_error *error);
@@ -748,7 +751,8 @@ TUTTI_API tutti_status tutti_train_picture(const tutti_train_options *options, i
                                            tutti_error *error);
 
 /* ---- Trainers as actors ---------------------------------------------------------------------------------------- */
-/* A step as a request (actor.h): every rank makes its trainer an actor of one name, and any rank asks for steps of all of them.
+/* A step is a request here (actor.h): every rank makes its trainer an actor of one name, and any rank asks for steps of
+ * all of them.
  *
  *     tutti_comm_duplicate(world, &own);                         the trainer's: its collectives run in the actors' threads
  *     tutti_trainer_create(own, &options, &trainer, &error);
@@ -758,8 +762,8 @@ TUTTI_API tutti_status tutti_train_picture(const tutti_train_options *options, i
  *     tutti_wait(op);
  *     tutti_actors_free(actors);                                 before the trainer
  *
- * The actor of rank 0 has all others do the same and answers when all have: requests are carried out in the order in which they
- * come to it. What fails on one rank is the request's error, with the rank's number. */
+ * The actor of rank 0 has all others do the same and answers when all have: requests are carried out in the order in
+ * which they come to it. A failure on one rank is the request's error, with the rank's number. */
 
 typedef enum tutti_train_request {
     TUTTI_TRAIN_STEP,     /* tutti_trainer_step; loss, norm, rows and seconds are those of rank 0 */
@@ -785,9 +789,9 @@ TUTTI_API tutti_status tutti_sampler_create(const char *path, tutti_sampler **sa
 TUTTI_API void tutti_sampler_free(tutti_sampler *sampler); /* NULL is ignored */
 TUTTI_API size_t tutti_sampler_vocabulary(const tutti_sampler *sampler);
 TUTTI_API const char *tutti_sampler_data(const tutti_sampler *sampler); /* what it was trained on */
-/* What the model thinks of each token after `count` others: (vocabulary) logits. The last tokens count, as many as fit
- * into the context: at least seven eighths of it. A call that goes on from the tokens of the last one costs only what
- * is new. */
+/* Gives the model's logits for the token after `count` others: (vocabulary). The last tokens count, as many as fit into
+ * the context: at least seven eighths of it. A call that goes on from the tokens of the last one costs only the new
+ * ones. */
 TUTTI_API tutti_status tutti_sampler_logits(tutti_sampler *sampler, const int32_t *tokens, size_t count, float *logits,
                                             tutti_error *error);
 /* Draws the token after `count` others. temperature 0: the likeliest. top 0: of all tokens, otherwise of so many

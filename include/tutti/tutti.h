@@ -101,11 +101,12 @@ typedef struct tutti_comm tutti_comm; /* an ordered set of ranks that can do col
 
 typedef int tutti_work(tutti_comm *world, int argc, char **argv);
 
-/* Runs `work` as a rank of the job that a launcher started (`tutti run -n 4 ./prog`, mpirun, srun, torchrun), or alone;
- * as TUTTI_RANKS ranks, each a thread, where that is set. The world is left when `work` has returned, and not by it.
- * Returns 0, or the first non-zero value that a rank of this process returned; 1 where a rank returned 0, but ranks had made
- * different calls, which was found when it left (see tutti_leave); without having called `work`, and after a line on
- * stderr, 2 where the environment is wrong (an option, or a launcher's) and 1 where the world could not be joined. */
+/* Runs `work` as a rank of the job that a launcher started (`tutti run -n 4 ./prog`, mpirun, srun, torchrun). Without a
+ * launcher it runs alone, or as TUTTI_RANKS ranks, each a thread. tutti_main leaves the world when `work` has returned;
+ * `work` itself does not. Returns the first non-zero value that a rank of this process returned, or 0. Returns 1 if all
+ * returned 0 but ranks had made different calls, which was found when a rank left (see tutti_leave). If it could not
+ * call `work` it prints a line on stderr and returns 2 if the environment is wrong (an option, or a launcher's
+ * variable), 1 if the world could not be joined. */
 TUTTI_API int tutti_main(tutti_work *work, int argc, char **argv);
 
 TUTTI_API int tutti_rank(const tutti_comm *comm);
@@ -116,23 +117,24 @@ TUTTI_API int tutti_local_rank(const tutti_comm *comm); /* this rank's number am
 
 typedef struct tutti_error {
     tutti_status status;
-    int rank;          /* who reports it */
-    int peer;          /* whom it is about, or -1 */
+    int rank;          /* the rank that reports it */
+    int peer;          /* the rank that it is about, or -1 */
     uint64_t sequence; /* number of the collective on this comm, from 1; 0: a message, or none has begun */
     int system_errno;  /* 0: none */
     uint64_t
-        next_epoch; /* of an error that broke the comm: what goes on after it is of this epoch or a later one; else 0 */
+        next_epoch;     /* if the error broke the comm: what goes on after it is of this epoch or a later one; else 0 */
     char operation[32]; /* "all_reduce" */
     char text[480];     /* one sentence: what, who, where, what to do */
 } tutti_error;
 
-/* The last error of this comm; NULL after an operation with success (tutti_free and the like are none: who cleans up can
- * still explain). Valid until the next call on the comm, or the next op that is waited for and has failed. */
+/* Returns the last error of this comm, or NULL if its last operation succeeded (tutti_free and the like do not count,
+ * so cleaning up loses no error). Valid until the next call on the comm, or until the next op that is waited for has
+ * failed. */
 TUTTI_API const tutti_error *tutti_comm_error(const tutti_comm *comm);
 
-/* Prints that error to `stream` (NULL: stderr) for people; where this comm has none, the latest error of this rank, be it of
- * another comm, of a handle that is void, of a mesh, a ddp or a trainer. Returns 1 whenever something has failed before, and
- * 0 if nothing has: `return tutti_explain(…)`. */
+/* Prints that error to `stream` (NULL: stderr) for people. If this comm has none, it prints the latest error of this
+ * rank: of another comm, of a void handle, of a mesh, a ddp or a trainer. Returns 1 if something has failed before,
+ * else 0: `return tutti_explain(…)`. */
 TUTTI_API int tutti_explain(const tutti_comm *comm, FILE *stream);
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
@@ -162,7 +164,7 @@ typedef enum tutti_type {
 TUTTI_API size_t tutti_type_bytes(tutti_type type);     /* 0 for an unknown type */
 TUTTI_API const char *tutti_type_name(tutti_type type); /* "f32" */
 
-/* What each pair of type and reduction does, and which are errors: docs/reductions.md. */
+/* docs/reductions.md says what each pair of type and reduction does, and which pairs are errors. */
 #define TUTTI_REDUCTION_LIST(X) X(SUM) X(PROD) X(MIN) X(MAX) X(AVG) X(AND) X(OR) X(XOR)
 
 typedef enum tutti_reduction {
@@ -206,46 +208,50 @@ TUTTI_API tutti_status tutti_reduce_scatter(tutti_comm *comm, const void *in, vo
 TUTTI_API tutti_status tutti_all_to_all(tutti_comm *comm, const void *in, void *out, size_t count, tutti_type type);
 
 /* ---- Messages between two ranks -------------------------------------------------------------------------------- */
-/* A receive gets the first message that fits it, in the order in which they were sent; messages between two ranks with
- * one tag so arrive in order. A small message is sent at once; a large one when it is received, without a copy in
+/* A receive gets the first message that fits it, in the order in which they were sent; so messages between two ranks
+ * with one tag arrive in order. A small message is sent at once; a large one when it is received, without a copy in
  * between. Types must be the same on both sides (ERR_MISMATCH); a message longer than `count` is ERR_TRUNCATED, which
- * says both lengths, and stays to be received. Tags are 0 or larger. What waits for a peer that has left, or for any
- * when all have, is ERR_MISMATCH; a receive that was started, only once it is waited for or tested.
+ * says both lengths, and stays to be received. Tags are 0 or larger. A call that waits for a peer that has left, or for
+ * any peer when all have left, gets ERR_MISMATCH; a receive that was started gets it once it is waited for or tested.
  *
- * Ranks in blocking calls on a comm, messages or collectives, that wait for each other and can never go on are all told at
- * once (ERR_MISMATCH), unless one of them waits for an op that it has started, or over a transport for any of more than 64
- * ranks: there the deadline ends the wait, and ERR_TIMEOUT says who waits for whom. */
+ * Ranks in blocking calls on a comm, messages or collectives, that wait for each other and can never go on are all told
+ * at once (ERR_MISMATCH), unless one of them waits for an op that it has started, or waits over a transport for any of
+ * more than 64 ranks. Then the deadline ends the wait, and ERR_TIMEOUT says who waits for whom. */
 
-/* In place of a peer or a tag, for receives and probes: takes what comes; senders in turn. */
+/* Taken as the peer or tag of a receive or probe: any message matches, and senders take turns. */
 #define TUTTI_ANY_SOURCE (-100)
 #define TUTTI_ANY_TAG (-101)
-/* In place of a peer of sends and receives, in every form: the neighbour of who has none, so that ranks at a border need
- * no calls of their own. Nothing is sent; what is received has no elements and TUTTI_NOBODY as its source. */
+/* Taken as the peer of a send or receive, in every form: there is no neighbour, so ranks at a border need no calls of
+ * their own. Nothing is sent; a receive gets no elements and TUTTI_NOBODY as its source. */
 #define TUTTI_NOBODY (-102)
 
-/* `in` may be changed when it has returned. */
+/* `in` may be changed when the call has returned. */
 TUTTI_API tutti_status tutti_send(tutti_comm *comm, const void *in, size_t count, tutti_type type, int peer, int tag);
 /* `count` is the room in `out`; `received` (may be NULL) gets the elements that came. */
 TUTTI_API tutti_status tutti_recv(tutti_comm *comm, void *out, size_t count, tutti_type type, int peer, int tag,
                                   size_t *received);
-/* Both at once: neither waits for the other to end. The buffers must not overlap. */
+/* Sends and receives at once: neither waits for the other to end. The buffers must not overlap. */
 TUTTI_API tutti_status tutti_sendrecv(tutti_comm *comm, const void *in, size_t in_count, int to, int in_tag, void *out,
                                       size_t out_count, int from, int out_tag, tutti_type type, size_t *received);
 
 /* ---- Comms of some ranks --------------------------------------------------------------------------------------- */
-/* Collective over `comm`, with blocking calls on it; *made is NULL on ranks that are not in one. Every comm is freed by
- * itself, in any order; one that is still there when the world is left stays good for its ranks. */
+/* These calls are collective over `comm` and make blocking calls on it; *made is NULL on ranks that are in none of the
+ * new comms. Every comm is freed by itself, in any order; one that is still there when the world is left stays good for
+ * its ranks. */
 
-/* One comm for each colour, its ranks ordered by key, then by rank in `comm`. A negative colour: in none. */
+/* Makes one comm for each colour, its ranks ordered by key, then by rank in `comm`. A rank with a negative colour is in
+ * none. */
 TUTTI_API tutti_status tutti_comm_split(tutti_comm *comm, int colour, int key, tutti_comm **made);
-/* The same ranks, apart from `comm`: ops on one do not wait for ops on the other. */
+/* Makes a comm of the same ranks: ops on one do not wait for ops on the other. */
 TUTTI_API tutti_status tutti_comm_duplicate(tutti_comm *comm, tutti_comm **made);
-/* These ranks of `comm`, in this order; every rank of `comm` gives the same list, else all get ERR_MISMATCH. */
+/* Makes a comm of these ranks of `comm`, in this order; every rank of `comm` gives the same list, else all get
+ * ERR_MISMATCH. */
 TUTTI_API tutti_status tutti_comm_select(tutti_comm *comm, const int *ranks, int count, tutti_comm **made);
-/* Those on the same host. */
+/* Makes a comm of the ranks on this rank's host. */
 TUTTI_API tutti_status tutti_comm_by_host(tutti_comm *comm, tutti_comm **made);
 TUTTI_API tutti_status tutti_comm_free(tutti_comm *comm); /* waits as tutti_leave does; NULL is ignored */
-/* Ranks are numbered from 0 in every comm, in errors too. What that rank is in the world; -1: there is none. */
+/* Returns the number in the world of rank `rank` of this comm, or -1 if there is no such rank. Ranks are numbered from
+ * 0 in every comm, in errors too. */
 TUTTI_API int tutti_world_rank(const tutti_comm *comm, int rank);
 
 /* A comm's ranks as an array of named dimensions, the last one varying fastest: in a mesh of {"data" 2, "tensor" 4},
@@ -258,12 +264,12 @@ TUTTI_API int tutti_mesh_size(const tutti_mesh *mesh, const char *name);       /
 TUTTI_API int tutti_mesh_coordinate(const tutti_mesh *mesh, const char *name); /* this rank's; -1 likewise */
 TUTTI_API int tutti_mesh_dimensions(const tutti_mesh *mesh);                   /* how many; 0 for NULL */
 TUTTI_API const char *tutti_mesh_name(const tutti_mesh *mesh, int dimension);  /* "tensor"; NULL: no such dimension */
-/* The comm of this rank along one dimension, "tensor", or several, "data,tensor": those ranks that differ from it there
- * only, in the mesh's order. Collective over the mesh's ranks the first time a set is asked for, and ERR_MISMATCH where
- * they ask for different ones; details are in the comm that the mesh was made from, while that is there. The comm
- * belongs to the mesh: tutti_comm_free refuses it. */
+/* Gives the comm of this rank along one dimension, "tensor", or several, "data,tensor": the ranks that differ from it
+ * only there, in the mesh's order. The first call for a set is collective over the mesh's ranks, and gets ERR_MISMATCH
+ * if they ask for different sets; the comm that the mesh was made from has the details, as long as it is there. The
+ * comm belongs to the mesh: tutti_comm_free refuses it. */
 TUTTI_API tutti_status tutti_mesh_comm(tutti_mesh *mesh, const char *names, tutti_comm **comm);
-TUTTI_API void tutti_mesh_free(tutti_mesh *mesh); /* and its comms; NULL is ignored */
+TUTTI_API void tutti_mesh_free(tutti_mesh *mesh); /* frees its comms too; NULL is ignored */
 
 /* ---- More collectives: blocks of different sizes, scans, many tensors at once ---------------------------------- */
 
@@ -312,43 +318,43 @@ TUTTI_API tutti_status tutti_reduce_scatter_many(tutti_comm *comm, const tutti_p
 
 /* ---- More messages: probes ------------------------------------------------------------------------------------- */
 
-/* What came, or can be received. */
+/* A message that was received, or that can be. */
 typedef struct tutti_message {
     int source, tag;
     tutti_type type;
     size_t count;
 } tutti_message;
 
-/* Like recv, and says what it was. `message` may be NULL. */
+/* Like recv, and describes the message that came. `message` may be NULL. */
 TUTTI_API tutti_status tutti_recv_message(tutti_comm *comm, void *out, size_t count, tutti_type type, int peer, int tag,
                                           tutti_message *message);
 /* Waits until a message that fits has come, and leaves it there: a receive of that source and tag gets it. */
 TUTTI_API tutti_status tutti_probe(tutti_comm *comm, int peer, int tag, tutti_message *message);
-/* The same without waiting: TUTTI_IN_PROGRESS when none has come yet, ERR_MISMATCH when none will, since that rank, or
- * all others, have left; the comm is as good as before then. */
+/* The same without waiting: TUTTI_IN_PROGRESS if none has come yet, ERR_MISMATCH if none will, since that rank, or all
+ * others, have left. The comm stays good in both cases. */
 TUTTI_API tutti_status tutti_try_probe(tutti_comm *comm, int peer, int tag, tutti_message *message);
 
 /* ---- Groups: calls that start and end together ----------------------------------------------------------------- */
 /* A group: collectives and messages of this comm between begin and end only say what is to be done, and return at once;
- * end does them all together and returns when all have ended. In whatever order they stand, messages do not wait for each
- * other, nor for collectives, which keep their order:
+ * end does them all together and returns when all have ended. Messages do not wait for each other, nor for collectives,
+ * in whatever order they were called; collectives keep their order:
  *     tutti_group_begin(comm);
  *     for (int peer = 0; peer < size; peer++) {
  *         tutti_send(comm, out[peer], count, TUTTI_F32, peer, 0);
  *         tutti_recv(comm, in[peer], count, TUTTI_F32, peer, 0, NULL);
  *     }
  *     tutti_status status = tutti_group_end(comm);
- * Buffers must stay until end has returned, and outputs, which must lie apart, are set by then; counts, offsets and lists
- * of pieces may change at once. An error is end's, of the first call in their order that has failed, and names it; others
- * have been done, as far as their comm is not broken. After a call that was refused, end starts nothing and returns that.
- * A group holds no calls with handles of their own and no prepared ones; comms and meshes are not made, nor tuning set, on a
- * comm that is in a group: all of these are refused. A probe is no part of it, and looks at once. */
+ * Buffers must stay until end has returned; outputs must lie apart, and are set by then. Counts, offsets and lists of
+ * pieces may change at once. If calls fail, end returns the error of the first one in their order and names it; the
+ * others have been done, unless their comm is broken. If a call was refused, end starts nothing and returns that
+ * refusal. On a comm that is in a group these are refused: calls with handles of their own, prepared ops, making comms
+ * and meshes, and setting the tuning. A probe is not part of the group, and looks at once. */
 TUTTI_API tutti_status tutti_group_begin(tutti_comm *comm);
 TUTTI_API tutti_status tutti_group_end(tutti_comm *comm);
-/* Another comm of this rank joins the group that was begun on `comm`, until its end: what is called on it from now on is
- * of the group too. Calls on different comms do not wait for each other, so that ranks may make them in any order of comms.
- * The group's error is in `comm`; ranks in it are numbered as in the comm of that call. A comm is in one group at a time;
- * one that is freed meanwhile takes its calls along, and end says so. */
+/* Another comm of this rank joins the group that was begun on `comm`, until its end: calls on it from now on belong to
+ * the group too. Calls on different comms do not wait for each other, so ranks may make them in any order of comms.
+ * `comm` keeps the group's error, in which ranks are numbered as in the comm of the failed call. A comm is in one group
+ * at a time; if one is freed meanwhile its calls are gone, and end says so. */
 TUTTI_API tutti_status tutti_group_add(tutti_comm *comm, tutti_comm *other);
 
 /* ---- Ops: operations that go on while the caller does something else ------------------------------------------- */
@@ -370,24 +376,25 @@ typedef struct tutti_op {
     uint64_t id; /* 0: no op; ignored by wait_any and wait_all */
 } tutti_op;
 
-/* Until it has ended: its status, and the handle is void. */
+/* Waits until the op has ended, and returns its status. The handle is void then. */
 TUTTI_API tutti_status tutti_wait(tutti_op op);
-/* The same for at most so long (negative: for ever): IN_PROGRESS when it has not ended by then; it goes on. */
+/* The same for at most `timeout_ms` (negative: for ever). Returns IN_PROGRESS if the op has not ended by then; it goes
+ * on. */
 TUTTI_API tutti_status tutti_wait_for(tutti_op op, int64_t timeout_ms);
 TUTTI_API tutti_status tutti_test(tutti_op op); /* without waiting */
-/* Until one has ended: its status, its handle is void (set its id to 0 before the next call), and *index says which.
- * IN_PROGRESS when the time is over, OK with *index == count when there was none to wait for; prepared ops that are not
- * started are none. */
+/* Waits until one op has ended, and returns its status; *index says which one. Its handle is void: set its id to 0
+ * before the next call. Returns IN_PROGRESS when the time is over, and OK with *index == count if there was no op to
+ * wait for; prepared ops that are not started do not count. */
 TUTTI_API tutti_status tutti_wait_any(const tutti_op *ops, size_t count, int64_t timeout_ms, size_t *index);
-/* Until all have ended: OK, or the first failure in their order. Their handles are void, as after tutti_wait. Where they
- * are of several comms, the one that failed has the details; tutti_explain finds them. */
+/* Waits until all ops have ended. Returns OK, or the first failure in their order. Their handles are void, as after
+ * tutti_wait. If they are of several comms, the comm of the failed one has the details; tutti_explain finds them. */
 TUTTI_API tutti_status tutti_wait_all(const tutti_op *ops, size_t count);
-/* Asks for its end: it ends with ERR_CANCELLED unless it had ended. Its comm is broken then, since the other ranks
- * would wait for this one; except when it is messages that can be taken back: receives that no message has come for,
- * and sends that no receive has taken (between ranks that share memory: of which nothing was said yet to the receiver).
- * It must still be waited for or dropped. */
+/* Asks an op to end: it ends with ERR_CANCELLED unless it had ended before. This breaks its comm, since the other ranks
+ * would wait for this one. The comm stays whole if all its parts are messages that can be taken back: receives that no
+ * message has come for, and sends that no receive has taken (between ranks that share memory: sends that the receiver
+ * was not yet told of). The handle must still be waited for or dropped. */
 TUTTI_API tutti_status tutti_cancel(tutti_op op);
-/* Gives up the handle, not the op: it is finished and freed by itself. */
+/* Gives up the handle, not the op, which is finished and freed by itself. */
 TUTTI_API tutti_status tutti_drop(tutti_op op);
 
 /* ---- Ops: how each operation is started ------------------------------------------------------------------------ */
@@ -444,24 +451,25 @@ TUTTI_API tutti_status tutti_sendrecv_start(tutti_comm *comm, const void *in, si
                                             void *out, size_t out_count, int from, int out_tag, tutti_type type,
                                             size_t *received, tutti_op *op);
 
-/* The end of a group that only starts its calls; the op has ended when all of them have. It is of `comm`, which waits for
- * it when it is freed; cancelling it cancels all. What calls fill in, buffers, `received` and `message`, must stay until
- * then. Of messages of one comm it can be prepared. */
+/* Ends a group by only starting its calls; the op has ended when all of them have. The op belongs to `comm`, which
+ * waits for it when it is freed; cancelling it cancels all calls. Buffers, `received` and `message` must stay until
+ * then. A group that holds only messages of one comm can be prepared. */
 TUTTI_API tutti_status tutti_group_end_start(tutti_comm *comm, tutti_op *op);
 
 /* ---- Ops: callbacks, and ops that are prepared once ------------------------------------------------------------ */
 
-/* Has `ended` called when the op has ended, exactly once, with its status and (NULL: success) its error: by
- * whichever thread ended it, which holds no lock; at once where it has ended already; of a prepared op at every end.
- * An op may have several. The handle stays good, and may be dropped. The callback may start ops and messages on a
- * comm on which nobody else makes calls meanwhile; it must not wait, which is refused. A comm is freed when its
- * callbacks have returned. */
+/* Has `ended` called exactly once when the op has ended, with its status and its error (NULL: success). The thread that
+ * ended the op calls it, holding no lock; if the op has ended already it is called at once; for a prepared op it is
+ * called at every end. An op may have several callbacks. The handle stays good, and may be dropped. The callback may
+ * start ops and messages on a comm on which nobody else makes calls meanwhile; it must not wait, which is refused.
+ * Freeing a comm waits until its callbacks have returned. */
 typedef void tutti_ended(void *context, tutti_status status, const tutti_error *error);
 TUTTI_API tutti_status tutti_when_ended(tutti_op op, tutti_ended *ended, void *context);
 
-/* Prepared once, started many times: tutti_all_reduce_start(tutti_prepared(comm), …, &op) checks everything and starts
- * nothing; then tutti_start(op) and tutti_wait(op), as often as wanted; tutti_drop(op) at the end. What is said about
- * that call (tutti_named, tutti_within) holds for every start, until something else is said of the comm before one. */
+/* An op that is prepared once and started many times. tutti_all_reduce_start(tutti_prepared(comm), …, &op) checks
+ * everything and starts nothing; then come tutti_start(op) and tutti_wait(op), as often as wanted, and tutti_drop(op)
+ * at the end. What was said about that call (tutti_named, tutti_within) holds for every start, unless something else is
+ * said about the comm before that start. */
 TUTTI_API tutti_comm *tutti_prepared(tutti_comm *comm);
 TUTTI_API tutti_status tutti_start(tutti_op op);
 
@@ -478,83 +486,86 @@ TUTTI_API tutti_comm *tutti_at(tutti_comm *comm, const char *file, int line);
 /* left[i] = left[i] (op) right[i] for `count` elements. `left` holds contributions of lower ranks than `right`. */
 typedef void tutti_reduce_function(void *context, void *left, const void *right, size_t count, tutti_type type);
 
-/* A reduction of one's own, for any type it accepts. Ranks agree on it by name. The function must be associative;
- * it is applied in the canonical order. Registered for the whole process: the same name, function and context again, as
- * by ranks that are threads, give the same reduction; the same name with others is an error. */
+/* Registers a reduction of one's own, for any type it accepts. Ranks agree on it by name. The function must be
+ * associative; it is applied in the canonical order. It is registered for the whole process: the same name, function
+ * and context again, as given by ranks that are threads, give the same reduction; the same name with others is an
+ * error. */
 TUTTI_API tutti_status tutti_reduction_register(const char *name, tutti_reduce_function *function, void *context,
                                                 tutti_reduction *reduction, tutti_error *error);
 
-/* The sum with this rank's contribution multiplied by `factor` first; ranks may use different factors. With an
- * integer type the factor must be a whole number of that type. Registered for the whole process: two calls with the
- * same factor give the same reduction. */
+/* Registers the sum of contributions that each rank first multiplies by `factor`; ranks may use different factors. With
+ * an integer type the factor must be a whole number of that type. It is registered for the whole process: two calls
+ * with the same factor give the same reduction. */
 TUTTI_API tutti_status tutti_reduction_scaled_sum(double factor, tutti_reduction *reduction, tutti_error *error);
 
 /* ---- Going on after a loss --------------------------------------------------------------------------------------- */
-/* A comm that has lost a rank is broken: every op on it fails. The survivors can agree on what to do, and go on without the
- * lost ranks (docs/healing.md):
+/* A comm that has lost a rank is broken: every op on it fails. The survivors can agree on what to do, and go on without
+ * the lost ranks (docs/healing.md):
  *     if (tutti_all_reduce(comm, …) != TUTTI_OK) {
  *         tutti_comm *next;
  *         if (tutti_comm_shrink(comm, &next) != TUTTI_OK) return tutti_explain(comm, stderr);
  *         comm = next;
  *     }
- * A rank is lost when its process has ended, or its thread, without leaving. Over tcp more than half of the ranks must be left,
- * or half of them with rank 0, since one that is silent may live: else ERR_EXCLUDED. Not so on one host under tutti run, whose
- * launcher knows who lives. */
+ * A rank is lost when its process, or its thread, has ended without leaving. Over tcp more than half of the ranks must
+ * be left, or half of them with rank 0, since a silent rank may still live; the others get ERR_EXCLUDED. On one host
+ * under tutti run this rule does not apply: the launcher knows which ranks live. */
 
-/* Which ranks of this comm are lost, in order: those that were when the comm broke, the same on every rank (over tcp
- * without tutti run, and on several hosts: as this rank knows), or as the last agreement that this rank took part in
- * has found, the same on all. Gives how many they are, and the numbers of the first `room` of them. `ranks` may be
- * NULL if `room` is 0. A comm that is whole has none. */
+/* Tells which ranks of this comm are lost, in order: how many, and the numbers of the first `room` of them. They are
+ * those that were lost when the comm broke, the same on every rank (over tcp without tutti run, and on several hosts:
+ * as far as this rank knows), or those that the last agreement of this rank has found, the same on all ranks. `ranks`
+ * may be NULL if `room` is 0. A whole comm has none. */
 TUTTI_API tutti_status tutti_comm_lost(tutti_comm *comm, int *ranks, int room, int *count);
 
-/* The bitwise AND of what all ranks gave that are not lost, also on a comm that is broken. All get the same outcome,
- * also if ranks die meanwhile; what a rank gave before it died may be in it. Every rank of the comm that lives calls
- * it, or has left. ERR_TIMEOUT: a rank did not come within the deadline (tutti_within, or that of the comm); all get
- * this then, that rank too when it comes, and on this comm nobody agrees any more. */
+/* Agrees on the bitwise AND of the values that all ranks give that are not lost, also on a broken comm. All ranks get
+ * the same outcome, also if some die meanwhile; the value that a rank gave before it died may be in it. Every rank of
+ * the comm that lives must call it, unless it has left. ERR_TIMEOUT: a rank did not come within the deadline
+ * (tutti_within, or that of the comm); all ranks get this, the late one too when it comes, and nobody can agree on this
+ * comm any more. */
 TUTTI_API tutti_status tutti_comm_agree(tutti_comm *comm, uint64_t mine, uint64_t *all);
 
 /* Breaks the comm for all its ranks, on purpose: ops in flight end with ERR_CANCELLED, which names this rank. */
 TUTTI_API tutti_status tutti_comm_revoke(tutti_comm *comm);
 
-/* Makes a comm of all ranks that are left of the world, or of what shrink has made before, in the same order and of
- * the next epoch (tutti_epoch). All of them call it, on a comm that is broken or has lost a rank; on a whole one it
- * is ERR_ARGUMENT, and nothing changes. All or nothing: if one cannot, all get an error. Each rank's memory stays
- * its own; what it has made before, comms and handles, is refused from then on (ERR_EPOCH), and has to be freed. A
- * process that does not come within the deadline is killed, since it could write into memory of the others, and is
- * lost; a thread cannot be: ERR_TIMEOUT. Over tcp it gets ERR_EXCLUDED when it comes. */
+/* Makes a comm of all ranks that are left of the world, or of a comm that shrink has made, in the same order and of the
+ * next epoch (tutti_epoch). All of them call it, on a comm that is broken or has lost a rank; on a whole one it is
+ * ERR_ARGUMENT, and nothing changes. All or nothing: if one rank cannot, all get an error. Each rank's memory stays its
+ * own; comms and handles that it made before are refused from then on (ERR_EPOCH), and have to be freed. A process that
+ * does not come within the deadline is killed, since it could write into memory of the others, and is lost. A thread
+ * cannot be killed: the others get ERR_TIMEOUT. Over tcp a late rank gets ERR_EXCLUDED when it comes. */
 TUTTI_API tutti_status tutti_comm_shrink(tutti_comm *comm, tutti_comm **made);
 
-/* Makes the world again, with all its ranks and their numbers, of a later epoch: the launcher starts lost processes
- * again (tutti run --max-restarts N), whose `work` is called with a world of that epoch (tutti_epoch(world) > 0);
- * all others call this, on the world or what rebuild has made before, when an op has failed. All or nothing; when
- * ranks are lost meanwhile, these are started again, too. A process that does not come within the deadline is
- * killed, and started again. Threads share their process's fate. Each rank's memory stays its own; what it has made
- * before is refused from then on (ERR_EPOCH), and has to be freed. On a whole comm it is ERR_ARGUMENT, and nothing
- * changes. ERR_UNSUPPORTED: the launcher does not start ranks again; ERR_JOIN: not any more, or a rank has done its
+/* Makes the world again, with all its ranks and their numbers, of a later epoch. The launcher starts lost processes
+ * again (tutti run --max-restarts N); their `work` is called with a world of that epoch (tutti_epoch(world) > 0). All
+ * other ranks call this when an op has failed, on the world or on what rebuild has made before. All or nothing; ranks
+ * that are lost meanwhile are started again, too. A process that does not come within the deadline is killed and
+ * started again. Threads share their process's fate. Each rank's memory stays its own; what it made before is refused
+ * from then on (ERR_EPOCH), and has to be freed. On a whole comm it is ERR_ARGUMENT, and nothing changes.
+ * ERR_UNSUPPORTED: the launcher does not start ranks again. ERR_JOIN: it has no restarts left, or a rank has done its
  * work and left. */
 TUTTI_API tutti_status tutti_comm_rebuild(tutti_comm *comm, tutti_comm **made);
 /* True if the launcher starts lost processes of the comm's job again, as long as it has restarts left. */
 TUTTI_API bool tutti_comm_can_rebuild(const tutti_comm *comm);
 
-/* Makes a comm that was made from an earlier world again, with those of its ranks that `world` has, in its order:
- * after a rebuild all of them, after a shrink renumbered. Collective over `world`: each rank gives the comm that it
- * was in, of whatever ranks, which may answer ERR_EPOCH but not be freed yet; or NULL, as one must that was started
- * again, or was in none. `made` is NULL where none of the others was in one comm with this rank. ERR_MISMATCH: ranks
- * that were in one comm give different ones. */
+/* Makes a comm that was made from an earlier world again, with those of its ranks that `world` has, in its order: after
+ * a rebuild all of them, after a shrink renumbered. Collective over `world`: each rank gives the comm that it was in,
+ * of whatever ranks, which may answer ERR_EPOCH but not be freed yet; or NULL, as one must that was started again, or
+ * was in none. `made` is NULL where none of the others was in one comm with this rank. ERR_MISMATCH: ranks that were in
+ * one comm give different ones. */
 TUTTI_API tutti_status tutti_comm_renew(tutti_comm *old, tutti_comm *world, tutti_comm **made);
-/* The same of a mesh, over the comm that is in place of the one that it was made from. ERR_ARGUMENT where that has
- * lost ranks, so that the sizes do not fit any more; or where all give NULL. */
+/* The same for a mesh, over the comm that takes the place of the one that it was made from. ERR_ARGUMENT: that comm has
+ * lost ranks, so the sizes do not fit any more, or all ranks give NULL. */
 TUTTI_API tutti_status tutti_mesh_renew(const tutti_mesh *old, tutti_comm *comm, tutti_mesh **mesh);
 
 /* ---- Statistics ------------------------------------------------------------------------------------------------ */
-/* Of this rank's side of a comm, since it was made. A wait counts once it is so long that the clock is read anyway,
- * after a microsecond or two, and from then on: short waits are not in here. Over messages a rank knows of those that it
- * hears from: a wait for one that waits in turn counts for that one, and not as skew. For single operations: TUTTI_TRACE. */
+/* Statistics of this rank's side of a comm, since it was made. A wait counts once it is so long that the clock is read
+ * anyway, after a microsecond or two, and from then on: short waits are not counted. Over messages a rank knows only of
+ * the ranks that it hears from: a wait for one that waits in turn counts for that one, and not as skew. TUTTI_TRACE
+ * shows single operations. */
 typedef struct tutti_stats {
     size_t struct_size;           /* to be set before the call: sizeof(tutti_stats) */
-    uint64_t operations, started; /* collectives called; and of these, those in a `_start` form */
+    uint64_t operations, started; /* collectives called, and how many of them in a `_start` form */
     uint64_t bytes;               /* of their buffers on this rank, in and out */
-    uint64_t waits;               /* long ones, for anyone, in collectives and messages */
+    uint64_t waits;               /* long ones, for any rank, in collectives and messages */
     int64_t waited_ns;
     int64_t skew_mean_ns, skew_max_ns; /* per operation: waited for ranks that had not come yet */
     uint64_t memory_bytes;             /* this rank holds for the comm, without messages under way */
@@ -568,7 +579,7 @@ typedef struct tutti_stats {
 } tutti_stats;
 
 TUTTI_API tutti_status tutti_comm_stats(tutti_comm *comm, tutti_stats *stats);
-/* How much of waited_ns was for each rank of the comm: tutti_size(comm) numbers. */
+/* Tells how much of waited_ns was for each rank of the comm: tutti_size(comm) numbers. */
 TUTTI_API tutti_status tutti_comm_waits(tutti_comm *comm, int64_t *waited_ns);
 
 /* ---- Log ------------------------------------------------------------------------------------------------------- */
@@ -640,11 +651,12 @@ typedef struct tutti_options {
 #undef TUTTI_OPTION_FIELD
 } tutti_options;
 
-/* Defaults, then the environment. On a bad value in the environment: ERR_OPTION, which says what is accepted, and the
+/* Sets the defaults, then reads the environment. On a bad value there: ERR_OPTION, which says what is accepted, and the
  * option keeps its default. */
 TUTTI_API tutti_status tutti_options_init(tutti_options *options, tutti_error *error);
 
-/* Joins, as one rank, the job that the environment describes (docs/launchers.md); without one, a world of one. */
+/* Joins, as one rank, the job that the environment describes (docs/launchers.md). If it describes none, makes a world
+ * of one rank. */
 TUTTI_API tutti_status tutti_join(tutti_comm **world);
 
 /* Joins without an environment: all `size` ranks that name the same `job` form a world. `options` may be NULL.
@@ -653,16 +665,18 @@ TUTTI_API tutti_status tutti_join(tutti_comm **world);
 TUTTI_API tutti_status tutti_join_as(const char *job, int rank, int size, const tutti_options *options,
                                      tutti_comm **world);
 
-/* Leaves and frees the comm, and the memory tutti_alloc gave for it. Waits for a peer only where a collective that was
- * started has not ended, or a message of which the peer knows, dropped ones too: until its deadline, 30 s at most. Then
- * it is cancelled. NULL is ignored. ERR_MISMATCH, which is logged: the comm was left, but ranks had made different calls,
- * such as a small broadcast from two roots, that nobody could notice before. Of two ranks at least the later one is told.
- * ERR_SYSTEM: it was left, but (part of) its trace could not be written (a full disk). tutti_main returns 1 then where
- * `work` returned 0. A world that was left is refused by every call (ERR_ARGUMENT). */
+/* Leaves the world and frees it with the memory that tutti_alloc gave for it. Waits for a peer only if a collective
+ * that was started has not ended, or a message that the peer knows of, dropped ones too: until its deadline, 30 s at
+ * most. Then it cancels them. NULL is ignored. ERR_MISMATCH, which is logged: the world was left, but ranks had made
+ * different calls, such as a small broadcast from two roots, that nobody could notice before. Of two such ranks at
+ * least the later one is told. ERR_SYSTEM: the world was left, but its trace, or part of it, could not be written (a
+ * full disk). tutti_main returns 1 then if `work` returned 0. Every call refuses a world that was left
+ * (ERR_ARGUMENT). */
 TUTTI_API tutti_status tutti_leave(tutti_comm *world);
 
 TUTTI_API const char *tutti_job(const tutti_comm *comm);
-/* How often the world had been rebuilt when the comm was made. What was made before the last time is refused: ERR_EPOCH. */
+/* Returns how often the world had been rebuilt when the comm was made. What was made in an earlier epoch is refused:
+ * ERR_EPOCH. */
 TUTTI_API uint64_t tutti_epoch(const tutti_comm *comm);
 
 #define TUTTI_DECLARED
