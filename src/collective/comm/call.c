@@ -25,7 +25,7 @@ static size_t share_of(size_t count)
     return (count + TTI_CALL_DIGESTS - 1) / TTI_CALL_DIGESTS;
 }
 
-/* The counts lie `stride` bytes apart. */
+/* `stride`: bytes from one count to the next. */
 static void set_counts(struct tti_call *call, const void *counts, size_t stride, size_t count)
 {
     uint64_t all = count;
@@ -71,7 +71,7 @@ void tti_site_describe(const struct tti_site *site, char *text, size_t bytes)
     snprintf(text, bytes, "%s%s", name, place);
 }
 
-/* Each rank has counts of its own there: none is the call's. */
+/* Returns true for kinds in which each rank has counts of its own, so that the call has none. */
 static bool has_no_count(uint8_t kind)
 {
     return kind == TTI_GATHER_V || kind == TTI_SCATTER_V || kind == TTI_ALL_TO_ALL_V;
@@ -116,7 +116,7 @@ bool tti_call_depends(const struct tti_call *call, int rank, int peer)
     }
 }
 
-/* Of which of many pieces, or blocks, the counts are not the same: "; the first count that differs is that of piece 3". */
+/* Writes which of many pieces, or blocks, differ first: "; the first count that differs is that of piece 3". */
 static void describe_counts(const struct tti_call *one, const struct tti_call *other, char *text, size_t bytes)
 {
     text[0] = '\0';

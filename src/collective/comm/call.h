@@ -17,7 +17,7 @@ enum tti_reach {
     TTI_NOWHERE, /* not used in this call */
     TTI_ARENA,   /* value is an offset in the arena of `process` */
     TTI_PRIVATE, /* value is an address, good in the process with that pid only */
-    TTI_DEVICE /* of a message: value is where in the arena of `process` it says where on which device: message_device.c */
+    TTI_DEVICE   /* of a message: value is an arena offset that leads to the place on a device (message_device.c) */
 };
 struct tti_place {
     uint32_t reach;
@@ -26,12 +26,11 @@ struct tti_place {
     uint32_t epoch; /* of the comm that it was told on */
 };
 
-/* Who calls from where; the file's tail and the name are copied, since a peer cannot follow our pointers. */
+/* Where a call is made. The file's tail and the name are copied, since a peer cannot follow our pointers. */
 struct tti_site {
     int32_t line;
     char file[43];
-    bool
-        inside; /* the library makes the call inside another one, a split or a step of ddp; means nothing without a name */
+    bool inside; /* the library makes it inside another call; needs a name */
     char name[32];
 };
 
@@ -40,7 +39,7 @@ enum { TTI_NO_REDUCTION = 255, TTI_CALL_DIGESTS = 6 };
 struct tti_call {
     uint8_t kind;       /* enum tti_kind */
     uint8_t type;       /* tutti_type; TUTTI_TYPE_COUNT: none */
-    uint8_t reduction;  /* tutti_reduction for its name, or TTI_NO_REDUCTION */
+    uint8_t reduction;  /* tutti_reduction, known by its name, or TTI_NO_REDUCTION */
     bool in_place : 1;  /* for all_to_all, where it must hold on all ranks or on none */
     bool on_stream : 1; /* it was put on a stream */
     int32_t root;       /* -1: none */
@@ -49,35 +48,35 @@ struct tti_call {
     uint64_t count;                     /* of all parts, where there are some */
     double factor;                      /* this rank's, for a scaled sum */
     uint32_t parts;                     /* pieces, or blocks whose counts all ranks give; 0: none */
-    uint16_t digests[TTI_CALL_DIGESTS]; /* of the parts' counts, an equal share of them each: to tell which differ */
+    uint16_t digests[TTI_CALL_DIGESTS]; /* each of an equal share of the parts' counts: they tell which counts differ */
     struct tti_site site;
 };
 _Static_assert(sizeof(struct tti_call) == 128, "two cache lines each");
 
-/* Of all that must be equal on all ranks. */
+/* Returns a digest of all that must be equal on all ranks. */
 uint64_t tti_call_digest(const struct tti_call *call);
-/* Chains a call onto the signature of all calls before it: a difference, once there, never goes away. The lowest bit is left
- * clear for the "private" mark of the entry word. */
+/* Chains a call onto the signature of all calls before it: once two signatures differ they stay different. The lowest
+ * bit is left clear for the "private" mark of the entry word. */
 static inline uint32_t tti_call_signature(uint32_t before, uint64_t digest)
 {
     return (uint32_t)(tti_mix((uint64_t)before << 32 | before, digest) >> 32) & ~UINT32_C(1);
 }
 uint32_t tti_counts_signature(const size_t *counts, int size);
-/* Fills in all that depends on how many pieces there are, and on their counts. */
+/* Fills in the fields that depend on how many pieces there are, and on their counts. */
 void tti_call_set_pieces(struct tti_call *call, const tutti_piece *pieces, size_t count);
 /* The same for blocks, one of each rank. */
 void tti_call_set_blocks(struct tti_call *call, const size_t *counts, int size);
 
-/* " \"loss\" at cli_train.c:12", or "" where the caller did not say. */
+/* Writes " \"loss\" at cli_train.c:12", or "" if the caller did not say where. */
 void tti_site_describe(const struct tti_site *site, char *text, size_t bytes);
 
-/* "all_reduce(4 f32, sum) \"loss\" at cli_train.c:12" */
+/* Writes "all_reduce(4 f32, sum) \"loss\" at cli_train.c:12". */
 void tti_call_describe(const struct tti_call *call, char *text, size_t bytes);
 
-/* Whether what a rank gets of this call depends on what the peer gives. */
+/* Returns true if the rank's result of this call depends on the peer's input. */
 bool tti_call_depends(const struct tti_call *call, int rank, int peer);
 
-/* "ranks differ at operation #7: rank 0 called barrier at a.c:10, but rank 1 called …" */
+/* Writes "ranks differ at operation #7: rank 0 called barrier at a.c:10, but rank 1 called …". */
 void tti_call_describe_two(uint64_t sequence, int rank, const struct tti_call *call, int peer,
                            const struct tti_call *other, char *text, size_t bytes);
 

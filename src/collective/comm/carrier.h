@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who carries out an op on a stream, for statistics, traces and words.
+ * Which provider carries out an op on a stream: for statistics, traces and texts.
  */
 #ifndef TTI_COLLECTIVE_CARRIER_H
 #define TTI_COLLECTIVE_CARRIER_H
@@ -12,7 +12,7 @@ enum tti_carrier { TTI_ON_HOST, TTI_ON_STAGING, TTI_ON_CUDA, TTI_ON_NCCL, TTI_CA
 
 extern const char *const tti_carrier_names[TTI_CARRIERS]; /* "host", "staged", "cuda", "nccl" */
 
-/* True of sums and products that are not in canonical order. */
+/* Returns true for sums and products that this carrier does not do in canonical order. */
 static inline bool tti_carrier_reorders(enum tti_carrier carrier, unsigned reduction)
 {
     return carrier == TTI_ON_NCCL && reduction != TTI_NO_REDUCTION && reduction != TUTTI_MIN && reduction != TUTTI_MAX;

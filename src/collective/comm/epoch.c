@@ -24,7 +24,7 @@ bool tti_epoch_join(tutti_comm *comm, const tutti_comm *parent, bool next)
     rank->first = comm;
     rank->users++;
     tti_unlock(&rank->lock);
-    comm->signature = era->made; /* calls of ranks in different epochs differ from the first one on */
+    comm->signature = era->made; /* so calls of ranks in different epochs differ from the first one on */
     return true;
 }
 
@@ -69,7 +69,7 @@ tutti_status tti_epoch_refuse(tutti_comm *comm, enum tti_kind kind, int rank, co
                           comm->traits.era.made, advice);
 }
 
-/* A copy of the list would not do: its comms may be freed meanwhile. */
+/* A copy of the list would not do, since its comms may be freed meanwhile. */
 void tti_epoch_raise(tutti_comm *comm, uint32_t epoch)
 {
     struct tti_rank_epoch *rank = comm->traits.era.rank;
@@ -86,7 +86,7 @@ void tti_epoch_raise(tutti_comm *comm, uint32_t epoch)
     tti_unlock(&rank->lock);
 }
 
-/* The failure tells of a lost rank, or that another rank gives the epoch up for one. */
+/* Returns true if the failure is the loss of a rank, or if another rank gives the epoch up because of one. */
 static bool tells_of_loss(tutti_comm *comm)
 {
     tutti_error failure;

@@ -30,7 +30,8 @@ void tti_error_name(tutti_error *error, enum tti_kind kind)
     snprintf(error->operation, sizeof error->operation, "%s", tti_kind_name(kind));
 }
 
-/* The record of its rank; NULL: none that may be touched. In a child another thread may have held its lock. */
+/* Returns the record of the comm's rank; NULL: none that may be touched. In a child process another thread may have
+ * held its lock. */
 static struct tti_latest *latest_of(const tutti_comm *comm)
 {
     return comm->traits.fork_count != tti_fork_count() ? NULL : comm->errors.latest;
@@ -63,7 +64,7 @@ void tti_comm_show(tutti_comm *comm, const tutti_error *error)
     tti_comm_note(comm, error);
 }
 
-/* It may name hosts, files and calls as other ranks have told them. */
+/* The text may name hosts, files and calls as other ranks have told them, so it is made printable. */
 __attribute__((format(printf, 2, 0))) static void write_text(tutti_error *error, const char *format, va_list arguments)
 {
     vsnprintf(error->text, sizeof error->text, format, arguments);
@@ -81,7 +82,7 @@ tutti_status tti_comm_describe(const tutti_comm *comm, tutti_error *error, enum 
     return status;
 }
 
-/* Where in the program the call is that cannot be meant. */
+/* Adds the place in the program of a call that was refused for its arguments. */
 static void add_site(tutti_comm *comm)
 {
     char site[112];
@@ -162,13 +163,13 @@ bool tti_is_of_this_process(const tutti_comm *comm, int peer)
     return tti_member(comm, peer) / each == comm->job_rank / each;
 }
 
-/* Whom it is about is the cause, also of what this process may end with now. */
+/* Notes that another process is the cause, also for what this process may end with now. */
 static void note_cause(const tutti_comm *comm, int peer)
 {
     if (peer >= 0 && tti_sim == NULL && !tti_is_of_this_process(comm, peer)) tti_world_follow(comm->world);
 }
 
-/* This rank breaks the comm: from `before` on nobody else does. */
+/* Tries to make this rank the one that breaks the comm: from `before` on no other rank does. */
 static bool begin_breaking(tutti_comm *comm, uint32_t before)
 {
     uint32_t breaking = TTI_BREAKING | (uint32_t)comm->rank << TTI_BROKEN_BITS;
@@ -191,7 +192,7 @@ bool tti_comm_store_failure(tutti_comm *comm, const tutti_error *error)
     return true;
 }
 
-/* The one who was breaking the comm died right there: this rank does it instead, with that death as the cause. */
+/* The rank that was breaking the comm died meanwhile: this rank breaks it instead, with that death as the cause. */
 static void replace_breaker(tutti_comm *comm, uint32_t breaking)
 {
     int breaker = (int)(breaking >> TTI_BROKEN_BITS);
@@ -207,7 +208,7 @@ static void replace_breaker(tutti_comm *comm, uint32_t breaking)
     comm->peers->notify(comm, TTI_NEWS_BROKE);
 }
 
-/* Until who breaks the comm has copied one sentence, no more. False: it does not, and lives. */
+/* Waits until the rank that breaks the comm has copied one sentence. Returns false if it does not, though it lives. */
 static bool await_broken(tutti_comm *comm)
 {
     int64_t began = tti_now_ns(), looked = began;
@@ -224,7 +225,7 @@ static bool await_broken(tutti_comm *comm)
     return true;
 }
 
-/* The error that broke the comm, as this rank tells it: the same status, peer and words on every rank, about this
+/* Gets the error that broke the comm as this rank tells it: the same status, peer and words on every rank, about this
  * rank's own operation. */
 static tutti_status adopt(tutti_comm *comm, enum tti_kind kind, uint64_t sequence, tutti_error *error)
 {
@@ -256,7 +257,7 @@ tutti_status tti_comm_notify(tutti_comm *comm, enum tti_kind kind)
     return adopt(comm, kind, 0, &comm->errors.call);
 }
 
-/* False: it is broken already. */
+/* Returns false if the comm is broken already. */
 static bool break_with(tutti_comm *comm, const tutti_error *error)
 {
     if (!tti_comm_store_failure(comm, error)) return false;
@@ -332,7 +333,7 @@ static bool has_numbers_of_its_own(const tutti_comm *comm)
     return false;
 }
 
-/* All of a small comm; of a large one this rank and whom it is about. */
+/* Writes all numbers of a small comm; of a large one those of this rank and of the peer. */
 void tti_comm_numbers(const tutti_comm *comm, int peer, char *text, size_t bytes)
 {
     enum { SHOWN = 8 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who is here: how a rank sees the other ranks of a comm, tells them things, and sleeps until one of them moves. A comm has
- * one such table: `posts` where its ranks share memory, `wire` where they exchange frames over a transport. Waits, failures
- * and messages know peers by this table only. Whoever is busy with the comm calls it, one thread at a time; wake may come
- * from any thread. Only sleep blocks.
+ * Who is here: how a rank sees the other ranks of a comm, tells them things, and sleeps until one of them moves. A comm
+ * has one such table: `posts` where its ranks share memory, `wire` where they exchange frames over a transport. Waits,
+ * failures and messages know peers by this table only. The thread that is busy with the comm calls it, one thread at a
+ * time; wake may come from any thread. Only sleep blocks.
  */
 #ifndef TTI_COLLECTIVE_PEERS_H
 #define TTI_COLLECTIVE_PEERS_H
@@ -18,16 +18,16 @@
 struct tti_wait_record;
 struct tti_waitable;
 
-/* One agreement: what a rank gives, and what all get. */
+/* One agreement: the value that a rank gives, and the values that all get. */
 struct tti_agreement {
     enum tti_kind kind; /* of the call that it is a part of: the same on all ranks */
     uint64_t mine;
     int64_t deadline_ms;
     bool kills;       /* a process that has not come when the deadline passes is killed, and so lost */
-    uint64_t *values; /* (size) what each rank gave that took part: the same on all of them */
+    uint64_t *values; /* (size) the value of each rank that took part: the same on all of them */
     bool *present;    /* (size) true if the rank took part; one that died later did, too */
-    int peer;         /* after a failure: whom it is about, */
-    bool differs;     /* who called something else */
+    int peer;         /* after a failure: the rank that it is about, */
+    bool differs;     /* true if that rank made another call */
 };
 
 enum tti_presence {
@@ -37,7 +37,7 @@ enum tti_presence {
     TTI_PEER_LOST     /* it died or ended without leaving */
 };
 
-/* What a rank tells all others. */
+/* News that a rank sends to all others. */
 enum tti_news {
     TTI_NEWS_BROKE,          /* it has just broken the comm */
     TTI_NEWS_STARTS_NO_MORE, /* it starts nothing more; its collectives and messages are still under way */
@@ -46,7 +46,7 @@ enum tti_news {
     TTI_NEWS_EPOCH /* it is in another epoch from now on, and takes nothing of this one; told to the transport alone */
 };
 
-/* How ranks decide together who is lost, and on values. */
+/* Agreements of ranks: which of them are lost, and on values. */
 struct tti_decision_ops {
     /* Called by the rank that breaks the comm, before anyone can read the failure: fixes which ranks are lost, for all. */
     void (*settle_lost)(tutti_comm *comm);
@@ -70,8 +70,9 @@ struct tti_peers_ops {
     int (*find_absent)(const tutti_comm *comm, int awaited);
     /* Writes "rank 2's last call was #7 barrier at a.c:10". */
     void (*describe)(const tutti_comm *comm, int rank, char *text, size_t bytes);
-    /* Called every few milliseconds of a long wait, after a poll: shows this rank's wait to the others, and looks what those do
-     * whom it waits for (waits.h). `stand` changes when the call has moved on. NULL: the wait has ended. */
+    /* Called every few milliseconds of a long wait, after a poll: shows this rank's wait to the others, and reads the
+     * waits of the ranks that it waits for (waits.h). `stand` changes when the call has moved on. NULL: the wait has
+     * ended. */
     void (*show_wait)(tutti_comm *comm, const struct tti_wait_record *now, uint64_t stand);
     /* Gets what is known of a rank's present wait. Returns a number that changes when the rank is seen to move. */
     uint64_t (*read_wait)(const tutti_comm *comm, int rank, struct tti_wait_record *record);
@@ -80,11 +81,11 @@ struct tti_peers_ops {
     tutti_status (*sleep)(tutti_comm *comm, const struct tti_waitable *waitable, int64_t waited_ns, int64_t timeout_ns);
     /* Ends another thread's sleep. */
     void (*wake)(tutti_comm *comm);
-    /* The service thread says that it is about to sleep, on its rank's bell or on the transport, before it looks at the comm
-     * once more; or that it has woken. Meanwhile whoever brings something for the comm wakes it. Returns, of one that has
-     * woken, whether somebody did. By the service thread alone. */
+    /* Called by the service thread alone, before it polls the comm for the last time and sleeps on its rank's bell or
+     * on the transport, and when it has woken. In between whoever brings something for the comm wakes it. After waking,
+     * returns true if somebody did. */
     bool (*doze)(tutti_comm *comm, bool dozes);
-    /* With more ranks than cores: returns true if somebody else must get this core for the wait to end. */
+    /* With more ranks than cores: returns true if another thread must get this core for the wait to end. */
     bool (*gives_way)(const tutti_comm *comm, const struct tti_waitable *waitable);
     void (*notify)(tutti_comm *comm, enum tti_news news);
     const struct tti_decision_ops *decisions;

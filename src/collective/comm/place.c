@@ -18,7 +18,7 @@ char *tti_place_resolve(const tutti_comm *comm, struct tti_place place, bool of_
     return place.reach == TTI_PRIVATE && of_this_process ? (char *)(uintptr_t)place.value : NULL;
 }
 
-/* Whether this process has such memory, to be read or `written`: the system tries it, page by page. */
+/* Returns true if this process has such memory, to be read or `written`: the system tries it, page by page. */
 static bool is_own_memory(char *here, size_t bytes, bool written)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -81,7 +81,7 @@ static tutti_status attach(tutti_comm *comm, enum tti_kind kind, int rank, uint6
     if (why == 0) return TUTTI_OK;
     if (why == ESRCH)
         tti_world_mark(comm->world, tti_member(comm, rank),
-                       TTI_RANK_LOST); /* it has no memory any more: it is ending */
+                       TTI_RANK_LOST); /* the process has no memory any more: it is ending */
     TTI_TRY(tti_comm_health(comm, kind, true));
     return tti_attach_failed(comm, kind, rank, &(struct tti_attached){address, here, bytes, writes}, why);
 }

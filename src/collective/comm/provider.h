@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A provider carries out whole collectives: `shared` on memory that all ranks of the comm can reach, `net` by messages over
- * a transport. Ops, their queue and failures know providers by this table only. Whoever is busy with the comm calls it, one
- * thread at a time, and nothing blocks unless it says so.
+ * A provider carries out whole collectives: `shared` on memory that all ranks of the comm can reach, `net` by messages
+ * over a transport. Ops, their queue and failures know providers by this table only. The thread that is busy with the
+ * comm calls it, one at a time, and nothing blocks unless it says so.
  */
 #ifndef TTI_COLLECTIVE_PROVIDER_H
 #define TTI_COLLECTIVE_PROVIDER_H
@@ -18,9 +18,9 @@ struct tti_provider_ops {
     /* Takes an op that has begun as far as it goes without moving much, so that the others see this rank come. Returns what
      * progress does. */
     tutti_status (*issue)(struct tti_op *op);
-    /* Takes it as far as it goes: OK at its end, IN_PROGRESS, or the error that broke the comm. */
+    /* Takes the op as far as it goes: OK at its end, IN_PROGRESS, or the error that broke the comm. */
     tutti_status (*progress)(struct tti_op *op);
-    /* The op failed, the comm is broken: this rank touches nothing of the others any more. */
+    /* Called when the op failed and the comm is broken: from then on this rank touches no memory of the others. */
     void (*stop)(struct tti_op *op);
     /* Returns true once nobody can touch the failed op's buffers any more. Past `until_ns` it makes sure of that (it may block
      * then) or quarantines them, and returns true. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a call is told beforehand, and the op that it fills.
+ * Fills the op of a call from its arguments and from what was said about it beforehand.
  */
 #include "collective/comm/comm.h"
 
-/* What changes from call to call, whatever its arguments. */
+/* Sets what changes from call to call, whatever its arguments. */
 static void renew(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who finds the row in use by another thread of its rank leaves it alone: that one shows something as new.
+ * A thread that finds the row in use by another thread of its rank leaves it alone: the other one shows something as
+ * new.
  */
 #include "collective/comm/show.h"
 
@@ -19,8 +20,8 @@ struct sums {
 
 struct tti_shown {
     struct tti_row_handle *row;
-    struct sums gone;      /* of comms that were freed */
-    _Atomic uint32_t lock; /* of: */
+    struct sums gone;      /* sums of comms that were freed */
+    _Atomic uint32_t lock; /* lock of: */
     struct tti_row_facts facts;
 };
 
@@ -97,7 +98,7 @@ static void add_up(struct tti_rank_epoch *rank)
 
 /* ---- Showing --------------------------------------------------------------------------------------------------------- */
 
-/* NULL: there is nobody to show anything to, or another thread does. */
+/* Returns NULL if nobody watches, or if another thread uses the row. */
 static struct tti_shown *begin(const tutti_comm *comm)
 {
     const struct tti_rank_epoch *rank = comm->traits.era.rank;
@@ -119,7 +120,7 @@ static int awaited_of(const tutti_comm *comm, int awaited)
     return awaited < 0 ? TTI_ROW_ANYONE : tti_job_rank_of(comm, awaited);
 }
 
-/* It runs. */
+/* Shows that the rank waits for nobody. */
 static void end_wait(struct tti_row_facts *facts)
 {
     facts->awaited = TTI_ROW_NOBODY;
@@ -142,7 +143,7 @@ __attribute__((noinline)) void tti_show_op(const struct tti_op *op)
     finish(comm, shown);
 }
 
-/* "last call was #7 barrier at a.c:10", without the rank in front, which is a number of this comm. */
+/* Writes "last call was #7 barrier at a.c:10", without the rank in front, which is a number of this comm. */
 static void tell(const tutti_comm *comm, int blamed, struct tti_row_facts *facts)
 {
     char doing[192], whose[32];

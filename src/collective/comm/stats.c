@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Counting: operations by the caller, waits by whoever waits.
+ * Counts operations, by the caller, and waits, by the thread that waits.
  */
 #include "collective/comm/stats.h"
 
 #include "base/alloc.h"
 #include "collective/comm/carrier.h"
 
-/* Most ranks of a large comm never wait for each other. */
+/* A large comm has a table in place of an array, since most of its ranks never wait for each other. */
 bool tti_stats_create(tutti_comm *comm)
 {
     struct tti_counts *counts = &comm->counts;
@@ -23,7 +23,7 @@ void tti_stats_free(tutti_comm *comm)
     tti_table_free(&comm->counts.waited_for_of);
 }
 
-/* Without memory a time is in the total alone. */
+/* If there is no memory, a time is counted in the total alone. */
 static void count_for(struct tti_counts *counts, int peer, int64_t ns)
 {
     tti_lock(&counts->waits_lock);

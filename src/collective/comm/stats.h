@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Counting what a comm does. A wait costs nothing for it until it is so long that the waiting code has read the clock.
+ * Counts what a comm does. Waits are counted only once they are so long that the waiting code has read the clock, so
+ * short ones cost nothing.
  */
 #ifndef TTI_COLLECTIVE_STATS_H
 #define TTI_COLLECTIVE_STATS_H
@@ -10,13 +11,13 @@
 bool tti_stats_create(tutti_comm *comm); /* false: no memory */
 void tti_stats_free(tutti_comm *comm);
 
-/* By the one thread that adds to it. */
+/* To be called by the one thread that adds to this count. */
 static inline void tti_stats_add(_Atomic uint64_t *count, uint64_t more)
 {
     atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) + more, memory_order_relaxed);
 }
 
-/* A call that runs an op, or starts it. */
+/* Counts a call that runs an op, or starts it. */
 static inline void tti_stats_count(tutti_comm *comm, const struct tti_op *op, bool starts)
 {
     struct tti_counts *counts = &comm->counts;
@@ -25,9 +26,9 @@ static inline void tti_stats_count(tutti_comm *comm, const struct tti_op *op, bo
     if (starts) tti_stats_add(&counts->started, 1);
 }
 
-/* Part of a wait, for a rank or (-1) for anyone. */
+/* Counts part of a wait, for a rank or (-1) for any rank. */
 void tti_stats_waited(tutti_comm *comm, int peer, int64_t ns);
-/* The end of a wait that was timed, and how much of it was for ranks that had not come yet. */
+/* Counts the end of a wait that was timed; `skew_ns` of it was for ranks that had not come yet. */
 void tti_stats_wait_ended(tutti_comm *comm, int64_t skew_ns);
 
 #endif

@@ -15,9 +15,9 @@
 _Static_assert(TTI_TRACE_SITES <= UINT8_MAX + 1, "a site's number is kept in a byte");
 
 enum {
-    TIMED_BYTES = 4096, /* what moves less takes hardly longer than reading the clock */
+    TIMED_BYTES = 4096, /* a step that moves less takes hardly longer than reading the clock */
     PROBES = 8,         /* places of a site in its table */
-    MORE_PROBES = 16    /* by its name, when these are taken */
+    MORE_PROBES = 16    /* further places, found by its name, when these are taken */
 };
 
 /* ---- Ticks ----------------------------------------------------------------------------------------------------- */
@@ -28,7 +28,8 @@ static uint64_t cycles(void)
     return __builtin_ia32_rdtsc();
 }
 
-/* Whether the system itself tells the time by the processor's counter: then it runs evenly and alike on all cores. */
+/* Returns true if the system itself tells the time by the processor's counter: then it runs evenly and alike on all
+ * cores. */
 static bool cycles_are_time(void)
 {
     char name[16] = "";
@@ -55,7 +56,8 @@ uint64_t tti_trace_ticks(const struct tti_trace *trace)
     return trace->counts_cycles ? cycles() : (uint64_t)tti_now_ns();
 }
 
-/* Who loses its core between the readings has read them apart: the nearest of some count. */
+/* A thread that loses its core between the two readings gets times that lie apart, so the closest of some pairs is
+ * taken. */
 struct tti_trace_moment tti_trace_moment(const struct tti_trace *trace)
 {
     enum { TRIES = 8 };
@@ -72,7 +74,7 @@ struct tti_trace_moment tti_trace_moment(const struct tti_trace *trace)
     return nearest;
 }
 
-/* Cycles lie between two moments at which both were read: the trace's start, and now. */
+/* Converts cycles by the two moments at which both clocks were read: the trace's start, and now. */
 int64_t tti_trace_ns(const struct tti_trace *trace, uint64_t ticks, struct tti_trace_moment now)
 {
     struct tti_trace_moment start = trace->start;
@@ -91,8 +93,8 @@ static bool make_row(struct tti_trace_row *row, size_t room)
     return row->events != NULL;
 }
 
-/* The system gives memory when it is first written: better now than in the middle of what is timed. Not all of a large
- * row, of which most may never be used. */
+/* Writes to the row once, since the system gives memory at the first write: better now than in the middle of what is
+ * timed. Of a large row only the beginning, since most of it may never be used. */
 static void touch_row(struct tti_trace_row *row)
 {
     enum { PAGE = 4096, MOST = 16 << 20 };
@@ -108,7 +110,7 @@ static void free_trace(struct tti_trace *trace)
     tti_free(trace);
 }
 
-/* While it is set, comms are traced without a file. */
+/* While this is set, comms are traced without a file. */
 static void (*on_step)(void);
 
 void tutti_on_step(void (*hook)(void))
@@ -145,7 +147,7 @@ tutti_status tti_trace_finish(tutti_comm *comm)
 {
     tutti_error error = {0};
     if (comm->trace == NULL) return TUTTI_OK;
-    atomic_bool *missing = &comm->world->trace_lost; /* something of a comm; who leaves the world is told too */
+    atomic_bool *missing = &comm->world->trace_lost; /* the world is told when it is left */
     bool written = comm->traits.fork_count == tti_fork_count() && comm->trace->path[0] != '\0';
     if (written && tti_trace_write(comm, &error) != TUTTI_OK) {
         tti_log(TUTTI_ERROR, "%s", error.text);
@@ -178,7 +180,8 @@ static bool is_same(const struct tti_site *a, const struct tti_site *b)
            is_inside(a) == is_inside(b);
 }
 
-/* The number of a site that is kept at one of some places from `start` on, or is from now on; 0: they are taken. */
+/* Returns the number of a site that is kept, from now on if not before, at one of some places from `start` on; 0: they
+ * are taken. */
 static uint8_t probe(struct tti_trace_row *row, const struct tti_site *site, uint32_t start, uint32_t places)
 {
     for (uint32_t i = 0; i < places; i++) {
@@ -190,8 +193,8 @@ static uint8_t probe(struct tti_trace_row *row, const struct tti_site *site, uin
     return 0;
 }
 
-/* The number of a site, 0 when it is not known or the table is full about there. One line may give many names, as ddp
- * does when it sends out all parameters: those that its places have no room for go to where their names lead. */
+/* Returns the number of a site, or 0 if it is not known or the table is full there. One line may give many names, as
+ * ddp does when it sends out all parameters: if its places have no room for one, it goes where its name leads. */
 static uint8_t number_of(struct tti_trace_row *row, const struct tti_site *site)
 {
     if (site->line == 0 && site->name[0] == '\0') return 0;
@@ -207,7 +210,7 @@ static bool is_wait(const struct tti_step *step)
     return step->kind == TTI_STEP_WAIT || step->kind == TTI_STEP_AWAIT || step->kind == TTI_STEP_DRAIN;
 }
 
-/* Whom a wait that has ended was for last, -1: nobody. An op that has to wait says anew for whom. */
+/* Returns the rank that the last wait was for, or -1, and clears it. An op that has to wait sets it anew. */
 static int take_awaited(struct tti_op *op)
 {
     int peer = op->waiting_for;
@@ -272,10 +275,10 @@ void tti_trace_note_poll(tutti_comm *comm, uint32_t polls)
     struct tti_trace_row *row = &comm->trace->operations;
     if (row->timed) return;
     read_time(comm->trace);
-    if (row->open == NULL) row->began = row->last; /* it cannot even enter */
+    if (row->open == NULL) row->began = row->last; /* the op cannot even enter */
     row->timed = row->open == NULL || polls == TTI_TRACE_POLLS;
     if (row->open != NULL) row->open->end = row->last;
-    if (row->timed) row->last = row->began; /* where its first step begins that is recorded */
+    if (row->timed) row->last = row->began; /* the first recorded step begins there */
 }
 
 void tti_trace_note_step(struct tti_op *op, const struct tti_step *step)
@@ -313,7 +316,7 @@ void tti_trace_note_end(struct tti_op *op, tutti_status status, bool started)
     struct tti_trace_row *row = &op->comm->trace->operations;
     if (row->open != NULL && !row->timed && !started && status == TUTTI_OK) return;
     read_time(op->comm->trace);
-    if (row->open == NULL && !row->timed) row->began = row->last; /* it came to nothing */
+    if (row->open == NULL && !row->timed) row->began = row->last; /* the op had no step */
     bool kept = row->open != NULL && row->written - row->opened < row->room;
     struct tti_trace_event *event = kept ? row->open : note_op(op);
     event->end = row->last;
@@ -321,7 +324,7 @@ void tti_trace_note_end(struct tti_op *op, tutti_status status, bool started)
     row->open = NULL;
 }
 
-/* Others were issued before it has ended, so nothing of the row's own times is of this one. */
+/* Other ops were issued before this one has ended, so the row's own times are not about it. */
 void tti_trace_note_on_stream(struct tti_op *op, enum tti_carrier carrier, uint64_t began, tutti_status status)
 {
     struct tti_trace_event *event = note_op(op);
@@ -335,7 +338,7 @@ void tti_trace_note_on_stream(struct tti_op *op, enum tti_carrier carrier, uint6
 void tti_trace_note_message_begin(tutti_comm *comm)
 {
     struct tti_trace_row *row = &comm->trace->messages;
-    row->site = number_of(row, &comm->caller.site); /* forgotten when the call ends */
+    row->site = number_of(row, &comm->caller.site); /* the caller's site is forgotten when the call ends */
     row->began = tti_trace_ticks(comm->trace);
 }
 

@@ -24,8 +24,8 @@ enum tti_trace_what {
     TTI_TRACE_STEP,
     TTI_TRACE_MEETING,
     TTI_TRACE_MESSAGE,
-    TTI_TRACE_MAIL,     /* messages that were started: they go beside each other */
-    TTI_TRACE_ON_STREAM /* ops on streams, from when they were issued: likewise */
+    TTI_TRACE_MAIL,     /* messages that were started; they overlap each other */
+    TTI_TRACE_ON_STREAM /* ops on streams, from when they were issued; they overlap likewise */
 };
 enum { TTI_TRACE_SITES = 256, TTI_TRACE_PATH = 256, TTI_TRACE_NAME = 64, TTI_TRACE_POLLS = 32 };
 
@@ -33,30 +33,30 @@ struct tti_trace_event {
     uint64_t begin, end; /* ticks */
     uint64_t bytes, count;
     uint32_t sequence;
-    int32_t peer; /* or the root; -1: none */
+    int32_t peer; /* a rank, or the root; -1: none */
     uint8_t what; /* enum tti_trace_what */
     uint8_t kind; /* enum tti_kind, or enum tti_step_kind of a step */
     uint8_t type, reduction;
-    uint8_t site;    /* in the row's sites; 0: not known */
+    uint8_t site;    /* number in the row's sites; 0: not known */
     uint8_t carrier; /* enum tti_carrier, of an op on a stream */
     int16_t status;
 };
 
-/* The last events of a kind, and where the calls among them were made. */
+/* The last events of one row, and the sites of the calls among them. */
 struct tti_trace_row {
     struct tti_trace_event *events; /* (room) */
     size_t room, next;
     uint64_t written;             /* events so far, those that were overwritten included */
-    uint64_t began;               /* the operation that runs */
+    uint64_t began;               /* when the present operation began */
     uint64_t last;                /* the last reading */
-    uint8_t site;                 /* messages: of the call that runs */
-    bool timed;                   /* it is not small, or waits for long */
-    struct tti_trace_event *open; /* a small operation's, written when it entered; NULL: none */
-    uint64_t opened;              /* `written` then */
+    uint8_t site;                 /* for messages: the site of the present call */
+    bool timed;                   /* the operation is not small, or waits for long */
+    struct tti_trace_event *open; /* event of a small operation, written when it entered; NULL: none */
+    uint64_t opened;              /* `written` at that time */
     struct tti_site sites[TTI_TRACE_SITES];
 };
 
-/* The same, by both clocks. */
+/* One moment by both clocks. */
 struct tti_trace_moment {
     uint64_t ticks;
     int64_t ns;
@@ -64,21 +64,22 @@ struct tti_trace_moment {
 
 struct tti_trace {
     char path[TTI_TRACE_PATH];
-    char name[TTI_TRACE_NAME]; /* of the comm; "": it has none */
-    uint32_t number;           /* of the comm, in this process */
+    char name[TTI_TRACE_NAME]; /* the comm's name; "": it has none */
+    uint32_t number;           /* the comm's number in this process */
     bool counts_cycles;
     struct tti_trace_moment start;
     struct tti_trace_row operations, messages;
 };
 
-/* Before a process joins: the file can be written and is empty. `absolute` is its name wherever the process goes. */
+/* Called before a process joins: checks that the file can be written, and empties it. `absolute` gets its name as it is
+ * from any folder. */
 tutti_status tti_trace_prepare(const char *path, char absolute[TTI_TRACE_PATH], tutti_error *error);
-/* Of a comm whose options ask for it; false when there is no memory for that. */
+/* Makes a trace if the comm's options ask for one. Returns false if there is no memory for it. */
 bool tti_trace_create(tutti_comm *comm);
-/* What the comm is called in the file; nothing is done where it is not traced. */
+/* Names the comm in the file. Does nothing if the comm is not traced. */
 void tti_trace_name(tutti_comm *comm, const char *name);
-/* Writes what was kept to the file, behind what other ranks and comms have written, and frees it. ERR_SYSTEM where
- * it, or for the world what any comm had kept, could not be written; that is logged. */
+/* Writes what was kept to the file, behind what other ranks and comms have written, and frees it. ERR_SYSTEM, which is
+ * logged: it, or for the world the trace of any comm, could not be written. */
 tutti_status tti_trace_finish(tutti_comm *comm);
 
 uint64_t tti_trace_ticks(const struct tti_trace *trace);
@@ -94,11 +95,11 @@ void tti_trace_note_meeting(struct tti_op *op);
 void tti_trace_note_end(struct tti_op *op, tutti_status status, bool started);
 void tti_trace_note_message_begin(tutti_comm *comm);
 void tti_trace_note_message(tutti_comm *comm, enum tti_kind kind, int peer, uint64_t bytes, tutti_status status);
-/* Messages that were started, at their end. */
+/* Records messages that were started, at their end. */
 void tti_trace_note_pending(tutti_comm *comm, enum tti_kind kind, const struct tti_site *site, uint64_t began, int peer,
                             uint64_t bytes, tutti_status status);
 
-/* An op on a stream, at its end. */
+/* Records an op on a stream, at its end. */
 void tti_trace_note_on_stream(struct tti_op *op, enum tti_carrier carrier, uint64_t began, tutti_status status);
 
 static inline bool tti_traced(const tutti_comm *comm)
@@ -106,19 +107,19 @@ static inline bool tti_traced(const tutti_comm *comm)
     return __builtin_expect(comm->trace != NULL, 0);
 }
 
-/* The operation that was numbered last begins. */
+/* Records that the operation that was numbered last begins. */
 static inline void tti_trace_begin(struct tti_op *op)
 {
     if (tti_traced(op->comm)) tti_trace_note_begin(op);
 }
 
-/* A step of its plan has been done. */
+/* Records that a step of its plan has been done. */
 static inline void tti_trace_step(struct tti_op *op, const struct tti_step *step)
 {
     if (tti_traced(op->comm)) tti_trace_note_step(op, step);
 }
 
-/* All ranks that it needs have come. */
+/* Records that all ranks that it needs have come. */
 static inline void tti_trace_meeting(struct tti_op *op)
 {
     if (tti_traced(op->comm)) tti_trace_note_meeting(op);
@@ -129,19 +130,19 @@ static inline void tti_trace_end(struct tti_op *op, tutti_status status, bool st
     if (tti_traced(op->comm)) tti_trace_note_end(op, status, started);
 }
 
-/* It has shown the others that it came. */
+/* Records that it has shown the others that it came. */
 static inline void tti_trace_entry(struct tti_op *op)
 {
     if (tti_traced(op->comm)) tti_trace_note_entry(op);
 }
 
-/* It is traced, and it has been looked in vain so often whether it can go on. */
+/* Returns true if the comm is traced and so many polls were in vain that the wait is to be timed. */
 static inline void tti_trace_poll(tutti_comm *comm, uint32_t polls)
 {
     if (polls <= TTI_TRACE_POLLS && (polls & (polls - 1)) == 0) tti_trace_note_poll(comm, polls);
 }
 
-/* Around a call that moves messages. */
+/* To be called around a call that moves messages. */
 static inline void tti_trace_message_begin(tutti_comm *comm)
 {
     if (tti_traced(comm)) tti_trace_note_message_begin(comm);

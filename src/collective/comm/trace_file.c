@@ -24,7 +24,7 @@ static const char tail[] = "\n]\n";
 
 /* ---- The file -------------------------------------------------------------------------------------------------- */
 
-/* Open and locked; -1 with errno. Whoever holds the lock only writes, or has died. */
+/* Returns the file opened and locked, or -1 with errno. Whoever holds the lock only writes, or has died. */
 static int open_locked(const char *path)
 {
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -55,7 +55,7 @@ static bool write_all(int fd, const char *text, size_t bytes, off_t at)
     return true;
 }
 
-/* Where the last whole event ends: before the tail, or, when its writer was killed, at the end of a whole line. */
+/* Returns where the last whole event ends: before the tail or, if its writer was killed, at the end of a whole line. */
 static off_t end_of_events(int fd, off_t size)
 {
     char text[LOOK_BACK];
@@ -73,7 +73,7 @@ static off_t end_of_events(int fd, off_t size)
     return 0;
 }
 
-/* Leaves the file as it was where there is no room for all of it; the tail's place was there before. */
+/* Appends text, or leaves the file as it was if there is no room for all of it; the tail's place was there before. */
 static bool append(int fd, const char *text, size_t bytes)
 {
     struct stat info;
@@ -90,7 +90,7 @@ static bool append(int fd, const char *text, size_t bytes)
     return false;
 }
 
-/* A process that joins again goes on in the file that it has begun. */
+/* Returns true if this process has begun the file before: a process that joins again goes on in it. */
 static bool is_begun(const char *path)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -130,9 +130,9 @@ struct writer {
     const tutti_comm *comm;
     const struct tti_trace *trace;
     struct tti_trace_moment now;
-    int row;        /* its number in the file */
-    uint64_t pairs; /* so far */
-    bool separate;  /* there are events before */
+    int row;        /* the row's number in the file */
+    uint64_t pairs; /* pairs of events so far */
+    bool separate;  /* true if there are events before */
 };
 
 static const char *const step_names[] = {
@@ -142,7 +142,8 @@ static const char *const step_names[] = {
     [TTI_STEP_SEND] = "send",         [TTI_STEP_RECV] = "recv",       [TTI_STEP_AWAIT] = "await",
     [TTI_STEP_DRAIN] = "drain",       [TTI_STEP_AGAIN] = "again"};
 
-/* In quotes. What is no UTF-8, like a name cut off in the middle of a letter, loses the bytes that are not ASCII. */
+/* Writes text in quotes. If it is no UTF-8, like a name that is cut off in the middle of a letter, bytes that are not
+ * ASCII become '?'. */
 static void put_text(FILE *out, const char *text)
 {
     char plain[128];
@@ -180,11 +181,11 @@ static bool is_operation(const struct tti_trace_event *event)
     return event->what == TTI_TRACE_OP || event->what == TTI_TRACE_INSIDE || event->what == TTI_TRACE_ON_STREAM;
 }
 
-/* "ddp: all_reduce" of a call that ddp makes for itself, and names "ddp: gradients". Dimensions of a mesh are the
- * caller's words: what would need quoting becomes a ?, and is whole in the label. */
+/* Writes "ddp: all_reduce" for a call that ddp makes itself and names "ddp: gradients". Dimensions of a mesh are the
+ * caller's words: characters that would need quoting become ?; the label has them whole. */
 static void inside_name(const struct tti_site *site, const char *call, char *text, size_t bytes)
 {
-    const char *owner = site->name[0] != '\0' ? site->name : "library"; /* there was no room for the site */
+    const char *owner = site->name[0] != '\0' ? site->name : "library"; /* if there was no room for the site */
     snprintf(text, bytes, "%.*s: %s", (int)strcspn(owner, ":"), owner, call);
     for (char *c = text; *c != '\0'; c++)
         if (*c < ' ' || *c > '~' || *c == '"' || *c == '\\') *c = '?';
@@ -232,7 +233,7 @@ static void put_arguments(FILE *out, const struct tti_trace_event *event, const 
     fputs("}}", out);
 }
 
-/* Those that overlap in a row are pairs of events with a number that no other pair has. */
+/* Events that overlap in a row are written as pairs of events with a number that no other pair has. */
 static void put_pair(struct writer *writer, const struct tti_trace_event *event, const struct tti_site *sites)
 {
     static const char format[] = ",\"cat\":\"%s\",\"id\":\"%d.%d.%llu\",\"ts\":%.3f";
@@ -262,7 +263,7 @@ static void put_event(struct writer *writer, const struct tti_trace_event *event
     put_arguments(writer->out, event, sites);
 }
 
-/* "world", "comm 3 of 2 ranks", "mesh data (comm 3 of 2 ranks)"; `what` follows. */
+/* Writes "world", "comm 3 of 2 ranks" or "mesh data (comm 3 of 2 ranks)"; `what` follows. */
 static void put_row_name(struct writer *writer, const char *what)
 {
     char number[64], name[TTI_TRACE_NAME + 96];
@@ -326,7 +327,7 @@ tutti_status tti_trace_write(const tutti_comm *comm, tutti_error *error)
     bool whole = fclose(out) == 0;
     int fd = whole ? open_locked(trace->path) : -1;
     int why = fd < 0 || !append(fd, text, bytes) ? errno : 0;
-    if (fd >= 0 && close(fd) != 0 && why == 0) why = errno; /* some systems tell only then that a disk is full */
+    if (fd >= 0 && close(fd) != 0 && why == 0) why = errno; /* some systems tell only at close that a disk is full */
     free(text);
     return why == 0 ? TUTTI_OK : lost(comm, why, error);
 }

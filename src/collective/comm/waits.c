@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SHOWN = 4 }; /* waits of a long chain */
+enum { SHOWN = 4 }; /* waits of a long chain that are written */
 
 /* ---- The own record -------------------------------------------------------------------------------------------- */
 
@@ -23,7 +23,7 @@ bool tti_wait_renew(struct tti_own_wait *own, const struct tti_wait_record *now,
     return same;
 }
 
-/* What was known when it looked before and still is, was known before the polls in between. */
+/* If the digest is what it was at the poll before, it was so before the polls in between: only then it counts. */
 void tti_wait_poll(struct tti_own_wait *own, uint64_t known)
 {
     own->record.looked = known == own->known ? known : 0;
@@ -39,7 +39,7 @@ static struct tti_wait_record get(const struct tti_waits *waits, int rank)
     return record;
 }
 
-/* 0: it runs. One that is gone stays so. */
+/* Returns 0 if the rank runs. A rank that is gone stays so. */
 static uint64_t digest_of(const struct tti_waits *waits, int rank)
 {
     struct tti_wait_record record = get(waits, rank);
@@ -59,14 +59,14 @@ uint64_t tti_waits_digest(const struct tti_waits *waits, int rank, int awaited)
     return all;
 }
 
-/* Whether whom it waits for has to leave a wait first. */
+/* Returns true if the awaited rank has to leave a wait before this one can end. */
 static bool is_certain(const struct tti_waits *waits, const struct tti_wait_record *record)
 {
     return record->doing == TTI_WAITS && record->sure != 0 && record->looked != 0 &&
            record->looked == tti_waits_digest(waits, record->rank, record->awaited);
 }
 
-/* Whether this holds for all that have not left, to whom a wait for anyone leads. */
+/* Returns true if this holds for all ranks that have not left: a wait for anyone leads to all of them. */
 static bool all_are_certain(const struct tti_waits *waits)
 {
     for (int rank = 0; rank < waits->size; rank++) {
@@ -86,7 +86,7 @@ bool tti_waits_forever(const struct tti_waits *waits, int rank)
         next = record.awaited;
         if (next == rank) return true;
     }
-    return false; /* others wait for each other, and will find it */
+    return false; /* the ranks that wait for each other will find it themselves */
 }
 
 /* ---- For people ------------------------------------------------------------------------------------------------ */

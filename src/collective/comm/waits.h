@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who waits for whom, and what follows from it: pure functions over one record per rank. They find whom a wait is for in the
- * end, write the chain of waits for people, and find waits that can never end. Where the records come from is the business of
- * peers: `posts` shows them in shared memory, `wire` sends them to whoever asks.
+ * Which rank waits for which, and what follows from it: pure functions over one record per rank. They find the rank
+ * that a wait is for in the end, write the chain of waits for people, and find waits that can never end. Peers provide
+ * the records: `posts` shows them in shared memory, `wire` sends them to ranks that ask.
  *
- * The rule. A wait that is `sure` ends only by something that the awaited rank does for it, and until then its own rank does
- * nothing that another one waits for, unless that one makes another call. Its rank notes in `looked` which wait the awaited rank
- * was in when it had taken all that this rank did before, and that it then polled once more and found nothing. So the awaited
- * rank must leave that wait first. If this holds for every rank that a chain of waits leads to, the first of them to leave its
- * wait would have to leave it after another one: none ever does. Records may be old or of different moments, since each one stays
- * true of the waits that it names.
+ * The rule. A wait that is `sure` ends only by something that the awaited rank does for it, and until then its own rank
+ * does nothing that another one waits for, unless that one makes another call. Its rank notes in `looked` which wait
+ * the awaited rank was in when it had taken all that this rank did before, and that it then polled once more and found
+ * nothing. So the awaited rank must leave that wait first. If this holds for every rank that a chain of waits leads to,
+ * the first of them to leave its wait would have to leave it after another one: none ever does. Records may be old or
+ * of different moments, since each one stays true of the waits that it names.
  *
- * A rank that waits for anyone waits for all others that have not left: `looked` then stands for the waits of all of them.
+ * A rank that waits for anyone waits for all others that have not left: `looked` then stands for the waits of all of
+ * them.
  */
 #ifndef TTI_COLLECTIVE_WAITS_H
 #define TTI_COLLECTIVE_WAITS_H
@@ -23,16 +24,16 @@
 enum { TTI_ANYONE = -1, TTI_WAIT_WHAT = 126 };
 
 enum tti_doing {
-    TTI_RUNS, /* it waits for nobody, as far as is known */
+    TTI_RUNS, /* it waits for no rank, as far as is known */
     TTI_WAITS,
     TTI_GONE /* it has left, and does nothing any more */
 };
 
-/* What a rank does. It travels between ranks as it lies. */
+/* What a rank does now. It travels between ranks as it lies in memory. */
 struct tti_wait_record {
-    uint64_t number;          /* of the present wait, or of the last one; grows from each to the next */
-    uint64_t looked;          /* tti_waits_digest() as it was known before the last poll; 0: it was not */
-    int64_t seen_ns;          /* since this moment, or later, the rank has polled */
+    uint64_t number;          /* number of the present wait, or of the last one; grows with each wait */
+    uint64_t looked;          /* tti_waits_digest() as known before the last poll; 0: not known */
+    int64_t seen_ns;          /* the rank has polled since this moment, or later */
     int32_t rank, awaited;    /* TTI_ANYONE: any other rank can end the wait */
     uint8_t doing;            /* enum tti_doing */
     uint8_t sure;             /* see above: the call blocks, nothing else is in flight, nothing is on its way */
@@ -51,7 +52,7 @@ struct tti_waits {
 struct tti_own_wait {
     struct tti_wait_record record;
     uint64_t stand; /* changes when the call has moved on */
-    uint64_t known; /* the digest when it last looked */
+    uint64_t known; /* the digest at its last poll */
 };
 
 /* Brings the own record up to date: rank, awaited, doing, sure and what are those of `now`. A wait is another one, with a new
@@ -61,7 +62,8 @@ bool tti_wait_renew(struct tti_own_wait *own, const struct tti_wait_record *now,
  * did before its wait; else 0. */
 void tti_wait_poll(struct tti_own_wait *own, uint64_t known);
 
-/* Returns a number for the present waits of those whom `rank` waits for: of `awaited`, or of all others. 0: one of them runs. */
+/* Returns a digest of the present waits of the ranks that `rank` waits for: of `awaited`, or of all others. 0: one of
+ * them runs. */
 uint64_t tti_waits_digest(const struct tti_waits *waits, int rank, int awaited);
 /* Returns true if the rank waits, in the end, for itself, and its wait can never end. */
 bool tti_waits_forever(const struct tti_waits *waits, int rank);
