@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lanes: a comm's dealings with each of its peers over the transport. What they mean is told in net.h.
+ * Lanes: a comm's state for each of its peers over the transport. net.h explains them.
  */
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -49,7 +49,7 @@ static void said(struct tti_outgoing *outgoing, tutti_status status)
 bool tti_net_say(struct tti_net *net, int rank, struct tti_frame_head head, const void *data)
 {
     struct word *word = tti_malloc(1, sizeof *word + head.bytes);
-    if (word == NULL) return false; /* what is asked is asked again */
+    if (word == NULL) return false; /* a question is asked again later */
     word->outgoing = (struct tti_outgoing){.head = head, .data = word->data, .done = said};
     if (head.bytes > 0) memcpy(word->data, data, head.bytes);
     if (net->transport->ops->send(net->transport, rank, &word->outgoing)) tti_free(word);
@@ -69,19 +69,19 @@ void tti_lane_send(struct tti_lanes *lanes, int peer, struct tti_packet *packet)
 {
     struct tti_lane *lane = tti_lane_to(lanes, peer);
     packet->peer = peer;
-    packet->done = true; /* without memory it never goes: see no_memory */
+    packet->done = true; /* without memory it is never sent: see no_memory */
     packet->gone = NULL;
     packet->leaves = packet->outgoing.head.bytes > lanes->eager ? TTI_WHEN_POSTED : TTI_WITHIN_WINDOW;
     if (lane != NULL) tti_link_send(lane, TTI_COLLECTIVES, packet);
 }
 
-/* Whether the packet belongs to the op that runs and fits this receive. */
+/* Returns true if the packet belongs to the running op and fits this receive. */
 static bool fits(struct tti_lane *lane, const struct tti_frame_head *head, const struct tti_posted *posted)
 {
     struct tti_lanes *lanes = lane->lanes;
     if (head->sequence == lanes->sequence && head->signature == lanes->signature && head->bytes == posted->bytes)
         return true;
-    if (lanes->differs.peer >= 0) return false; /* the first one says why; others may be of calls after that */
+    if (lanes->differs.peer >= 0) return false; /* the first one is the reason; others may be of calls after that */
     lanes->differs.peer = lane->peer;
     lanes->differs.cut = head->sequence == lanes->sequence && head->signature == lanes->signature;
     lanes->differs.sent = head->bytes;
@@ -89,8 +89,8 @@ static bool fits(struct tti_lane *lane, const struct tti_frame_head *head, const
     return false;
 }
 
-/* A large frame is sent only when its receive was posted, and no frame is larger than the window before: what a peer claims
- * beyond that is not believed, and no memory is taken for it. */
+/* A large frame is sent only when its receive was posted, and no frame is larger than the window before that. A peer
+ * that claims more is not believed, and no memory is taken for its frame. */
 static enum tti_match refuse_unasked(struct tti_lane *lane, const struct tti_frame_head *head)
 {
     struct tti_difference *differs = &lane->lanes->differs;
@@ -130,7 +130,7 @@ void tti_lane_post(struct tti_lanes *lanes, struct tti_posted *posted)
     if (fits(lane, &aside->head, posted)) hand_over(lane, aside, posted);
 }
 
-/* The first receive, if the packet is for it. */
+/* Takes the first receive, if the packet is for it. */
 static struct tti_posted *take_posted(struct tti_lane *lane, const struct tti_frame_head *head)
 {
     struct tti_posted *posted = lane->posted;
@@ -140,7 +140,7 @@ static struct tti_posted *take_posted(struct tti_lane *lane, const struct tti_fr
     return posted;
 }
 
-/* Remembers where the peer is, and whether it is somewhere else than this rank. */
+/* Notes the peer's operation, and if it differs from this rank's. */
 static void note_where(struct tti_lane *lane, const struct tti_frame_head *head)
 {
     struct tti_lanes *lanes = lane->lanes;
@@ -181,7 +181,7 @@ const struct tti_past_call *tti_past_call(const struct tti_lanes *lanes, uint64_
     return past->sequence == sequence ? past : NULL;
 }
 
-/* Those up to `newest`. */
+/* Returns the last calls up to `newest`. */
 static struct tti_question last_calls(const struct tti_lanes *lanes, uint64_t newest)
 {
     struct tti_question question = {0};
@@ -226,7 +226,8 @@ const struct tti_past_call *tti_lane_told(const struct tti_lane *lane)
     return newest;
 }
 
-/* An asker's call against what was called here as the same op; what is not called yet is compared when it is. */
+/* Compares an asker's call with what was called here as the same op; a call that is not made here yet is compared when
+ * it is. */
 void tti_lane_answer(struct tti_lanes *lanes, int peer)
 {
     struct tti_lane *lane = tti_lane_at(lanes, peer);
@@ -290,7 +291,8 @@ static void hear_break(struct tti_lanes *lanes, int peer, const struct tti_aside
     if (aside->head.bytes != sizeof failure) return;
     memcpy(&failure, aside->data, sizeof failure);
     failure.text[sizeof failure.text - 1] = '\0';
-    bool of_itself = failure.peer == peer || lanes->comm->traits.tolerant; /* a rank whose thread has ended says so */
+    bool of_itself = failure.peer == peer || lanes->comm->traits.tolerant; /* a rank whose thread has ended says so
+                                                                            * itself */
     if (failure.status == TUTTI_ERR_PEER_LOST && of_itself) tti_net_lose(lanes->net, aside->peer, failure.text);
     if (lanes->comm->traits.tolerant) return;
     lanes->heard_break = true;
@@ -362,7 +364,7 @@ static void free_lane(struct tti_lane *lane)
     tti_free(lane);
 }
 
-/* The transport may still read what belongs to the last op. */
+/* Frees the memory of the last op, or has the net keep it, since the transport may still read it. */
 static void free_work(struct tti_lanes *lanes)
 {
     bool in_use = false;

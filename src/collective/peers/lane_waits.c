@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who waits for whom, between ranks that exchange frames: questions, answers, and what is known by them. Told in net.h.
+ * Which rank waits for which, between ranks that exchange frames: questions, answers, and the records that they give.
+ * net.h explains them.
  */
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -11,13 +12,14 @@
 #define MS INT64_C(1000000)
 enum {
     ASK_MS = 500,    /* how often a question is repeated */
-    SILENT_MS = 3000 /* who has not answered, or asked, for so long does not wait any more */
+    SILENT_MS = 3000 /* a rank that has not answered, or asked, for so long does not wait any more */
 };
 _Static_assert(TTI_NET_CHAIN * sizeof(struct tti_wait_record) <= TTI_NET_SAID, "an answer is one frame");
 
 /* ---- What is known --------------------------------------------------------------------------------------------- */
 
-/* `itself`: only if the rank has answered in this rank's present wait; then its answer came after all that it had sent. */
+/* Gets what a rank has said of its wait. `itself`: only if it has answered in this rank's present wait, so that its
+ * answer came after all that it had sent. */
 static void get_heard(const struct tti_lanes *lanes, int rank, bool itself, struct tti_wait_record *record)
 {
     const struct tti_heard *heard = tti_table_get(&lanes->waits.heard, rank);
@@ -26,7 +28,7 @@ static void get_heard(const struct tti_lanes *lanes, int rank, bool itself, stru
     *record = counts ? heard->record : (struct tti_wait_record){.doing = TTI_RUNS};
     record->rank = rank;
     if (tti_now_ns() - record->seen_ns > SILENT_MS * MS) record->doing = TTI_RUNS;
-    if (lane != NULL && lane->left) record->doing = TTI_GONE; /* it said so after all that it had sent */
+    if (lane != NULL && lane->left) record->doing = TTI_GONE; /* that was its last frame */
 }
 
 void tti_lanes_read_wait(const struct tti_lanes *lanes, int rank, struct tti_wait_record *record)
@@ -74,7 +76,8 @@ void tti_lane_hear_ask(struct tti_lane *lane, const struct tti_frame_head *head)
 
 /* ---- Answering ------------------------------------------------------------------------------------------------- */
 
-/* This rank's record and those behind it, as far as they are known, up to the first that does not wait. */
+/* Collects this rank's record and those behind it, as far as they are known, up to the first rank that does not
+ * wait. */
 static int collect_chain(const struct tti_lanes *lanes, struct tti_wait_record chain[TTI_NET_CHAIN])
 {
     int count = 0, me = lanes->comm->rank, next = me;
@@ -87,7 +90,8 @@ static int collect_chain(const struct tti_lanes *lanes, struct tti_wait_record c
     return count;
 }
 
-/* Those that ask and have not been told this yet; that the wait has ended, those that were told of it. */
+/* Answers the peers that ask and have not been told this yet. The end of the wait is told only to those that were told
+ * of the wait. */
 static void answer_all(struct tti_lanes *lanes)
 {
     struct tti_wait_record chain[TTI_NET_CHAIN];
@@ -104,13 +108,13 @@ static void answer_all(struct tti_lanes *lanes)
     }
 }
 
-/* A wait that was another one when this rank looked last is not worth a frame: it may end as soon. */
+/* A wait that has changed since the last poll is not worth a frame: it may end as soon. */
 void tti_lanes_show_wait(struct tti_lanes *lanes, const struct tti_wait_record *now, uint64_t stand)
 {
     struct tti_own_wait *own = &lanes->waits.own;
     struct tti_waits answers = {.size = lanes->comm->size, .context = lanes, .get = get_answer};
     struct tti_wait_record record = now == NULL ? own->record : *now;
-    if (lanes->differs.peer >= 0) record.sure = 0; /* what that comes to says more */
+    if (lanes->differs.peer >= 0) record.sure = 0; /* the difference says more */
     if (now == NULL) {
         own->record.doing = TTI_RUNS;
     } else {
@@ -130,7 +134,7 @@ static bool is_sound(const struct tti_lanes *lanes, const struct tti_wait_record
            record->doing <= TTI_GONE && memchr(record->what, '\0', sizeof record->what) != NULL;
 }
 
-/* What a rank says itself is newer than all that it has said before; what others say of it may not be. */
+/* A record that a rank sends of itself is newer than all that it sent before; one that others pass on may not be. */
 static void note(struct tti_lanes *lanes, const struct tti_wait_record *record, uint64_t answers)
 {
     struct tti_heard *heard = tti_table_get(&lanes->waits.heard, record->rank);

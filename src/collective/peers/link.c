@@ -6,7 +6,7 @@
 #include "collective/peers/net.h"
 #include <assert.h>
 
-/* What a packet counts for at least, and after how many bytes the sender hears that they were received. */
+/* The least that a packet counts for, and after how many bytes the sender is told that they were received. */
 static const struct {
     uint64_t least, step;
 } terms[TTI_PURPOSES] = {
@@ -17,7 +17,7 @@ static uint64_t charge_of(enum tti_purpose purpose, uint64_t bytes)
     return bytes < terms[purpose].least ? terms[purpose].least : bytes;
 }
 
-/* What must hold of a lane's credits whenever nothing is being done to them. */
+/* Invariant of a lane's credits: holds whenever nobody is changing them. */
 static __attribute__((unused)) bool are_sound(const struct tti_credits *credits)
 {
     bool window = credits->granted <= credits->sent && credits->sent - credits->granted <= TTI_LINK_WINDOW;
@@ -47,7 +47,7 @@ static void is_done(struct tti_packet *packet, tutti_status status)
     if (packet->gone != NULL) packet->gone(packet, status);
 }
 
-/* A peer that is lost is found by the wait. */
+/* A lost peer is found by the wait. */
 static void done(struct tti_outgoing *outgoing, tutti_status status)
 {
     struct tti_packet *packet = (struct tti_packet *)outgoing;
@@ -56,7 +56,7 @@ static void done(struct tti_outgoing *outgoing, tutti_status status)
     is_done(packet, status);
 }
 
-/* Returns true if the packet is done already. */
+/* Sends the packet. Returns true if it is done already. */
 static bool let_go(struct tti_lane *lane, enum tti_purpose purpose, struct tti_packet *packet)
 {
     struct tti_transport *transport = lane->lanes->net->transport;
@@ -111,7 +111,7 @@ void tti_link_stop(struct tti_lane *lane, enum tti_purpose purpose)
 
 /* ---- Credit ---------------------------------------------------------------------------------------------------- */
 
-/* The peer is told what was posted for it. */
+/* Takes the lane off the list of peers that are to be told what was posted for them. */
 static void owe_no_more(struct tti_lane *lane)
 {
     struct tti_lane **link = &lane->lanes->grants;

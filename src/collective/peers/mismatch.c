@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks that share memory and differ, in their calls or in the counts of a v-form: what all of them are told.
+ * Finds that ranks that share memory made different calls, or gave different counts in a v-form, and tells all of them.
  */
 #include "collective/comm/epoch.h"
 #include "collective/peers/net.h"
 #include "collective/peers/posts.h"
 
-/* Whether this rank's slot is still, or already, that of this operation. */
+/* Returns true if this rank's slot holds that operation. */
 static bool holds(const tutti_comm *comm, uint64_t sequence)
 {
     uint64_t entry = atomic_load_explicit(&tti_slot_of(comm, comm->rank, sequence)->entry, memory_order_relaxed);
     return (uint32_t)(entry >> 32) == (uint32_t)sequence;
 }
 
-/* The first that is known, up to the one that this rank is at; 0: none is. */
+/* Returns the first operation that is known to differ, up to this rank's present one; 0: none is. */
 static uint64_t first_difference(const tutti_comm *comm, int peer)
 {
     for (uint64_t back = comm->memory->window; back-- > 0;) {
@@ -24,7 +24,7 @@ static uint64_t first_difference(const tutti_comm *comm, int peer)
     return 0;
 }
 
-/* `call`: the one that this rank is at. */
+/* `call`: the present call of this rank. */
 static void describe_difference(const tutti_comm *comm, uint64_t first, int peer, const struct tti_call *call,
                                 char *text, size_t bytes)
 {
@@ -49,12 +49,12 @@ tutti_status tti_op_mismatch(struct tti_op *op, int peer)
     return tti_comm_break(op->comm, (enum tti_kind)op->call.kind, TUTTI_ERR_MISMATCH, peer, "%s", text);
 }
 
-/* Of a call that this rank has made, both sides know for certain that they differ. A peer that has not left, and made another
- * call where this rank leaves, gets its error by itself. */
+/* If both ranks have made the call, both know that they differ. A peer that has not left, and made another call where
+ * this rank leaves, gets its own error. */
 void tti_leave_compare(tutti_comm *comm, const struct tti_call *call)
 {
     char text[640];
-    atomic_thread_fence(memory_order_seq_cst); /* of two that leave at the same time one sees the other */
+    atomic_thread_fence(memory_order_seq_cst); /* one of two that leave together sees the other */
     for (int peer = 0; peer < comm->size; peer++) {
         uint64_t first = first_difference(comm, peer);
         bool left = atomic_load_explicit(&comm->memory->posts[peer].left, memory_order_acquire) >= TTI_CALLS_NO_MORE;

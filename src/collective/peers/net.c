@@ -13,7 +13,7 @@ enum { STRAY_BYTES = 64 << 20, CLOSE_MS = 2000 };
 
 /* ---- The lock -------------------------------------------------------------------------------------------------- */
 
-/* Something of the calling task's own: its address tells tasks apart. */
+/* Returns an address that is different for each task. */
 static const void *self(void)
 {
     static _Thread_local char here;
@@ -44,7 +44,7 @@ void tti_net_unlock(struct tti_net *net)
     tti_unlock(&net->lock);
 }
 
-/* The comm's number of a rank of the world; -1: it is none of the comm's. */
+/* Returns the comm's number of a rank of the world; -1: it is not in the comm. */
 static int rank_in(const struct tti_lanes *lanes, int peer)
 {
     return lanes->rank_of == NULL ? peer : lanes->rank_of[peer];
@@ -57,7 +57,7 @@ static struct tti_lanes *find_lanes(const struct tti_net *net, uint32_t id, uint
     return NULL;
 }
 
-/* Said once: who sends such frames does not stop at one. */
+/* Warns once: a rank that sends such frames does not stop at one. */
 static void warn(struct tti_net *net, int peer, const struct tti_frame_head *head)
 {
     if (!net->warned)
@@ -68,7 +68,8 @@ static void warn(struct tti_net *net, int peer, const struct tti_frame_head *hea
     net->warned = true;
 }
 
-/* Of a comm that its sender made before the world was rebuilt: not to be read, whatever has its number now. */
+/* Returns true if the frame's comm was made before the world was rebuilt: it is not read, whatever comm has that number
+ * now. */
 static bool is_old(struct tti_net *net, int peer, const struct tti_frame_head *head)
 {
     if (head->epoch >= net->epoch) return false;
@@ -111,7 +112,7 @@ static struct tti_coming *coming_from(struct tti_net *net, int peer)
     return NULL;
 }
 
-/* What is not heard may be what is waited for. */
+/* A frame is lost for lack of memory, and this rank may be waiting for it: notes that. */
 static void no_memory(struct tti_lanes *lanes, int rank, const struct tti_frame_head *head)
 {
     if (!tti_frame_is_message(head))
@@ -129,7 +130,7 @@ static void *begin(void *context, int peer, const struct tti_frame_head *head, v
     enum tti_match what = TTI_DROP;
     *cookie = NULL;
     assert(coming == NULL ||
-           (coming->receive == NULL && coming->aside == NULL)); /* one frame of a peer after the other */
+           (coming->receive == NULL && coming->aside == NULL)); /* the frames of a peer come one after the other */
     if (is_old(net, peer, head)) return NULL;
     if (coming != NULL)
         what = lanes == NULL ? match_stray(net, peer, head) : match(lanes, rank_in(lanes, peer), head, &taking);
@@ -144,7 +145,7 @@ static void *begin(void *context, int peer, const struct tti_frame_head *head, v
     return NULL;
 }
 
-/* A frame that was put aside has come; it is taken over. */
+/* Hands on a frame that was put aside and has come; takes it over. */
 static void sort(struct tti_lanes *lanes, struct tti_aside *aside)
 {
     int rank = rank_in(lanes, aside->peer);
@@ -158,7 +159,7 @@ static void sort(struct tti_lanes *lanes, struct tti_aside *aside)
     }
 }
 
-/* What came for a comm before it was made here. */
+/* Hands on the frames that came for a comm before it was made here. */
 void tti_net_take_strays(struct tti_net *net, struct tti_lanes *lanes)
 {
     TTI_LIST_EACH(link, &net->strays)
@@ -171,7 +172,7 @@ void tti_net_take_strays(struct tti_net *net, struct tti_lanes *lanes)
     }
 }
 
-/* Whether this rank had a comm of that number with this peer, and has freed it. */
+/* Returns true if this rank had a comm of that number with this peer, and has freed it. */
 static bool is_freed(const struct tti_net *net, uint32_t id)
 {
     for (const struct tti_making *making = net->making; making != NULL; making = making->next)
@@ -179,7 +180,8 @@ static bool is_freed(const struct tti_net *net, uint32_t id)
     return id < net->next_id;
 }
 
-/* For a comm that is not made here yet; or was freed here, and who asks about it had no dealings with this rank before. */
+/* Takes a frame for a comm that is not made here yet, or that was freed here and whose asker had no dealings with this
+ * rank before. */
 static void take_stray(struct tti_net *net, struct tti_aside *aside)
 {
     const struct tti_frame_head *head = &aside->head;
@@ -193,7 +195,8 @@ static void take_stray(struct tti_net *net, struct tti_aside *aside)
     tti_list_append(&net->strays, &aside->on);
 }
 
-/* Who sleeps on the transport is not woken by what another thread has just taken from it. */
+/* Wakes the service thread, which sleeps on the transport and does not see what another thread has just taken from
+ * it. */
 static void rouse(struct tti_net *net, const struct tti_lanes *lanes)
 {
     uint64_t one = 1;
@@ -229,7 +232,7 @@ static void end(void *context, int peer, const struct tti_frame_head *head, void
     }
 }
 
-/* Where it cannot be noted that a rank is lost, those that wait for it hear of it at once. */
+/* If there is no memory to note that a rank is lost, breaks all comms that have it. */
 static void break_all(struct tti_net *net, int peer, const char *text)
 {
     for (struct tti_lanes *lanes = net->lanes; lanes != NULL; lanes = lanes->next) {
@@ -257,7 +260,7 @@ static void lose(void *context, int peer, bool closed, int system_errno, const c
     (void)system_errno;
     struct tti_coming *coming = tti_table_get(&net->coming, peer);
     if (coming != NULL) tti_free(coming->aside);
-    if (coming != NULL) *coming = (struct tti_coming){0}; /* its end will not come */
+    if (coming != NULL) *coming = (struct tti_coming){0}; /* the rest of the frame will not come */
     for (struct tti_lanes *lanes = net->lanes; lanes != NULL; lanes = lanes->next) {
         int rank = rank_in(lanes, peer);
         if (rank < 0) continue;
@@ -352,7 +355,7 @@ bool tti_net_copy(struct tti_transport *transport, int peer, struct tti_outgoing
 void tti_net_keep(struct tti_net *net, void *memory)
 {
     struct tti_kept *kept = memory == NULL ? NULL : tti_calloc(1, sizeof *kept);
-    if (kept == NULL) return; /* lost rather than used after it was freed */
+    if (kept == NULL) return; /* a leak is better than memory that is used after it was freed */
     *kept = (struct tti_kept){.memory = memory, .next = net->kept};
     net->kept = kept;
 }

@@ -12,8 +12,8 @@
 
 #define MS INT64_C(1000000)
 enum {
-    LOOK_RANKS = 32,  /* up to here it pays to look which ranks share this core */
-    SILENT_MS = 1000, /* who has not shown its wait for so long is taken for stopped, or does something else */
+    LOOK_RANKS = 32,  /* up to so many ranks it pays to check which of them share this core */
+    SILENT_MS = 1000, /* a rank that has shown no wait for so long is taken for stopped or busy */
     ATTEMPTS = 1000   /* to read a record that changes */
 };
 
@@ -56,8 +56,8 @@ static int find_lost(const tutti_comm *comm, int first, bool polls, char *who, s
     return -1;
 }
 
-/* Its goodbye is an entry that others compare; this is for the case that it had run ahead and found no free slot for
- * one, and for one that left the world and ended without freeing this comm. */
+/* A rank says goodbye by an entry that others compare. This word is for a rank that had run ahead and found no free
+ * slot for one, and for one that left the world and ended without freeing this comm. */
 static enum tti_presence presence(const tutti_comm *comm, int rank)
 {
     uint32_t left = atomic_load_explicit(&comm->memory->posts[rank].left, memory_order_acquire);
@@ -67,7 +67,7 @@ static enum tti_presence presence(const tutti_comm *comm, int rank)
     return left == TTI_STAYS ? TTI_PEER_HERE : TTI_PEER_LEAVING;
 }
 
-/* Others are seen to have left: a goodbye is an entry. */
+/* Other ranks' leaving is seen by itself: a goodbye is an entry. */
 static int find_absent(const tutti_comm *comm, int awaited)
 {
     uint32_t left = atomic_load_explicit(&comm->memory->posts[awaited].left, memory_order_acquire);
@@ -76,7 +76,8 @@ static int find_absent(const tutti_comm *comm, int awaited)
 
 /* ---- Who waits for whom ---------------------------------------------------------------------------------------- */
 
-/* Each word is stored after the version became odd, and loaded before it is compared: what was read in between is whole. */
+/* Each word is stored after the version became odd, and loaded before it is compared: so a record that was read in
+ * between is whole. */
 static void publish_wait(struct tti_post *post, const struct tti_wait_record *record)
 {
     uint64_t words[TTI_WAIT_WORDS];
@@ -87,7 +88,7 @@ static void publish_wait(struct tti_post *post, const struct tti_wait_record *re
     atomic_store_explicit(&post->wait_version, version + 2, memory_order_seq_cst);
 }
 
-/* False: it changes all the time, or its rank died while it did. */
+/* Returns false if the record changes all the time, or its rank died while it changed it. */
 static bool copy_wait(const struct tti_post *post, struct tti_wait_record *record)
 {
     uint64_t words[TTI_WAIT_WORDS];
@@ -112,8 +113,8 @@ static uint64_t read_wait(const tutti_comm *comm, int rank, struct tti_wait_reco
     return atomic_load_explicit(&post->progress, memory_order_relaxed) ^ record->number;
 }
 
-/* Whether the awaited rank has polled since this rank shows its wait, and so has seen all that came before it. A rank that waits
- * for anyone has nothing to be seen. */
+/* Returns true if the awaited rank has polled since this rank shows its wait, and so has seen all that came before. A
+ * rank that waits for anyone has nothing to be seen. */
 static bool was_seen(const tutti_comm *comm, int awaited)
 {
     struct tti_wait_record record;
@@ -137,7 +138,7 @@ static void show_wait(tutti_comm *comm, const struct tti_wait_record *now, uint6
 
 /* ---- Waking ---------------------------------------------------------------------------------------------------- */
 
-/* A rank that sleeps in its transport is woken by a frame, a simulated one directly. */
+/* Wakes a rank that sleeps in its transport: by a frame, a simulated one directly. */
 static void nudge(tutti_comm *comm, int place)
 {
     struct tti_transport *endpoint = comm->memory->posts[place].endpoint;
@@ -151,14 +152,15 @@ static void nudge(tutti_comm *comm, int place)
     tti_net_unlock(comm->lanes->net);
 }
 
-/* Whether the rank's service thread sleeps: for the first to ask, however much comes before it runs. */
+/* Returns true if the rank's service thread sleeps, and only to the first that asks, however much comes before the
+ * thread runs. */
 static bool is_dozing(struct tti_post *post)
 {
     return atomic_load_explicit(&post->dozes, memory_order_relaxed) != 0 &&
            atomic_exchange_explicit(&post->dozes, 0, memory_order_acq_rel) != 0;
 }
 
-/* Wakes the rank's service thread, should it sleep. */
+/* Wakes the rank's service thread if it sleeps. */
 static void rouse(const tutti_comm *comm, int rank)
 {
     struct tti_rank_info *ranks = comm->world->segment->ranks;
@@ -166,7 +168,7 @@ static void rouse(const tutti_comm *comm, int rank)
     tti_bell_ring(&ranks[atomic_load_explicit(&tti_info_of(comm, rank)->served_at, memory_order_relaxed)].bell, true);
 }
 
-/* Whether a thread that waits there has to be told what this rank publishes. */
+/* Returns true if a thread that waits there has to be woken when this rank publishes. */
 static bool is_awaited(const tutti_comm *comm, int place, bool everyone)
 {
     int waiting_for = atomic_load_explicit(&comm->memory->posts[place].waiting_for, memory_order_acquire);
@@ -205,15 +207,15 @@ void tti_comm_wake(tutti_comm *comm, int rank)
 
 /* ---- Sleeping -------------------------------------------------------------------------------------------------- */
 
-/* So that a simulated rank can be woken where it sleeps. */
+/* Shows the transport in which a simulated rank sleeps, so that others can wake it. */
 static void show_endpoint(tutti_comm *comm)
 {
     if (tti_sim != NULL && comm->lanes != NULL)
         comm->memory->posts[comm->memory->place].endpoint = comm->lanes->net->transport;
 }
 
-/* Announce, fence for everyone, poll once more, sleep: either a publisher's ring sees the sleeper, or this poll sees what
- * it published. */
+/* To sleep: announce, fence for everyone, poll once more, sleep. Either a publisher's ring sees the sleeper, or this
+ * poll sees what was published. */
 void tti_posts_announce(tutti_comm *comm, int waiting_for)
 {
     struct tti_posts *memory = comm->memory;
@@ -257,7 +259,7 @@ static bool is_behind(const tutti_comm *comm, const struct tti_waitable *waitabl
     return (int64_t)(progress - *waitable->awaited) < 0 && (int64_t)(done - *waitable->awaited) < 0;
 }
 
-/* Whether a rank that is behind can only go on when it gets this core. */
+/* Returns true if a rank that is behind can only go on when it gets this core. */
 static bool gives_way(const tutti_comm *comm, const struct tti_waitable *waitable)
 {
     if (comm->size > LOOK_RANKS) return true;
@@ -286,7 +288,8 @@ static void wake(tutti_comm *comm)
 
 /* ---- Leaving --------------------------------------------------------------------------------------------------- */
 
-/* Peers may still need the slot's old contents when this rank has run ahead; they see then that it has left. */
+/* Returns true if no peer needs the slot's old contents any more. They are needed if this rank has run ahead; peers see
+ * then that it has left by another word. */
 static bool is_slot_free(const tutti_comm *comm)
 {
     const struct tti_posts *memory = comm->memory;
@@ -299,8 +302,8 @@ static bool is_slot_free(const tutti_comm *comm)
     return true;
 }
 
-/* Leaving is a call like any other: a peer that calls something else in its place sees the difference. It waits for
- * nobody: what others may still read of this rank lies in memory that they have mapped. */
+/* Leaving is a call like any other: a peer that calls something else instead sees the difference. It waits for nobody:
+ * what others may still read of this rank lies in memory that they have mapped. */
 static void say_goodbye(tutti_comm *comm)
 {
     if (atomic_load_explicit(&comm->memory->posts[comm->rank].left, memory_order_relaxed) >= TTI_CALLS_NO_MORE) return;
@@ -308,7 +311,7 @@ static void say_goodbye(tutti_comm *comm)
     struct tti_op *op = tti_op_fill(comm, TTI_LEAVE, NULL, 0, NULL, 0, 0, TUTTI_TYPE_COUNT, -1);
     comm->signature = tti_call_signature(comm->signature, tti_call_digest(&op->call));
     struct tti_slot *slot = tti_slot_of(comm, comm->rank, comm->sequence);
-    /* A rank that failed has published so, for good: to go on from there would look like having left in order. */
+    /* A rank that failed has published that, for good: going on from there would look like leaving in order. */
     bool broken = tti_comm_is_broken(comm);
     if (!broken && is_slot_free(comm)) {
         *tti_call_of(comm, comm->rank, comm->sequence) = op->call;
@@ -329,7 +332,7 @@ static void leave(tutti_comm *comm)
 static void notify(tutti_comm *comm, enum tti_news news)
 {
     switch (news) {
-    case TTI_NEWS_BROKE: break; /* it lies in memory that all see */
+    case TTI_NEWS_BROKE: break; /* all see it in shared memory */
     case TTI_NEWS_EPOCH: break;
     case TTI_NEWS_STARTS_NO_MORE:
         atomic_store_explicit(&comm->memory->posts[comm->rank].left, TTI_STARTS_NO_MORE, memory_order_release);

@@ -46,7 +46,7 @@ bool tti_posts_was_lost(tutti_comm *comm, int rank)
 
 enum outcome { AGREED, LATE, DIFFERS };
 
-/* As it lies in the area: number, rank that it is about, outcome. */
+/* Returns a decision as it lies in the area: number, rank that it is about, outcome. */
 static uint64_t decision(uint32_t number, int peer, enum outcome outcome)
 {
     return (uint64_t)number << 32 | (uint64_t)peer << 8 | (uint64_t)outcome;
@@ -66,7 +66,7 @@ struct agreeing {
     tutti_comm *comm;
     struct tti_agreement *call;
     uint32_t number;
-    int awaited; /* a rank that has not come, and may */
+    int awaited; /* a rank that has not come but may */
     int64_t began_ns;
     bool reported;
 };
@@ -76,7 +76,7 @@ static uint64_t read_decided(const struct agreeing *agreeing)
     return atomic_load_explicit(&agreeing->comm->area->decided, memory_order_acquire);
 }
 
-/* The first decision stands. */
+/* Stores a decision, unless there is one: the first stands. */
 static void decide(const struct agreeing *agreeing, int peer, enum outcome outcome)
 {
     struct tti_area *area = agreeing->comm->area;
@@ -103,14 +103,14 @@ static tutti_status take(const struct agreeing *agreeing, uint64_t decided)
     return TUTTI_OK;
 }
 
-/* True if the rank will not come any more. */
+/* Returns true if the rank will not come any more. */
 static bool is_gone(const tutti_comm *comm, int rank)
 {
     enum tti_presence presence = comm->peers->presence(comm, rank);
     return presence == TTI_PEER_LOST || presence == TTI_PEER_LEFT;
 }
 
-/* Returns the first rank from `first` on that has not come and may, or -1. */
+/* Returns the first rank from `first` on that has not come but may, or -1. */
 static int find_awaited(const struct agreeing *agreeing, int first)
 {
     for (int rank = first; rank < agreeing->comm->size; rank++)
@@ -118,7 +118,8 @@ static int find_awaited(const struct agreeing *agreeing, int first)
     return -1;
 }
 
-/* A rank that has come with another call, or -1. While the number is not decided nobody has gone on from it. */
+/* Returns a rank that has come with another call, or -1. While the number is not decided no rank has gone on from
+ * it. */
 static int find_differing(const struct agreeing *agreeing)
 {
     const tutti_comm *comm = agreeing->comm;
@@ -145,7 +146,7 @@ static tutti_status poll(struct agreeing *agreeing)
 
 /* ---- Waiting ------------------------------------------------------------------------------------------------------- */
 
-/* Those that have not come in time are killed, where they can be and that is wanted; else all are told that it is too late. */
+/* Kills the ranks that have not come in time if that is wanted and possible; else all are told that it is too late. */
 static void expire(struct agreeing *agreeing)
 {
     tutti_comm *comm = agreeing->comm;

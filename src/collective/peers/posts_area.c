@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How the memory that a comm's ranks share is laid out.
+ * The layout of the memory that a comm's ranks share.
  */
 #include "base/alloc.h"
 #include "base/round.h"
@@ -20,7 +20,7 @@ struct layout {
     size_t posts, slots, stages, calls, tables, channels, bounce, end;
 };
 
-/* The largest window that there is room for: 2 MiB for each rank, when it is 256. */
+/* Returns the largest window that there is room for: 2 MiB for each rank if it is 256. */
 static size_t window_most(int size, bool small)
 {
     return size <= FEW && !small ? TTI_WINDOW_CROWDED : TTI_WINDOW;

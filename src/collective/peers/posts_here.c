@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the ranks of one host have together in a comm over several hosts.
+ * The memory that the ranks of one host share in a comm over several hosts.
  */
 #include "base/alloc.h"
 #include "base/round.h"

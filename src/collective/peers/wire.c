@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Peers by wire: ranks that exchange frames over a transport, how they see each other, sleep and leave.
+ * Peers by wire: how ranks that exchange frames over a transport see each other, sleep and leave.
  */
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -12,11 +12,11 @@
 
 #define MS INT64_C(1000000)
 enum {
-    SLEEP_MS = 2,       /* another thread may have received what this one sleeps for, */
-    SLEEP_SHARE = 32,   /* which then comes late by this part of the wait at most, where that is more */
-    TOLD_AT_ONCE = 64,  /* in a comm of so many, all are told that a rank leaves it */
-    DELIVERED_MS = 500, /* how long a rank that leaves the world waits until the others have got that */
-    HEARD_LAST = 100    /* looks at what has come when it leaves, as long as there is something */
+    SLEEP_MS = 2,       /* another thread may have received what this one sleeps for; it is noticed after this, */
+    SLEEP_SHARE = 32,   /* or after this part of the wait, where that is more */
+    TOLD_AT_ONCE = 64,  /* in a comm of up to so many ranks, all are told */
+    DELIVERED_MS = 500, /* how long a rank that leaves the world waits until the others have received that */
+    HEARD_LAST = 100    /* polls when it leaves, as long as something comes */
 };
 
 /* ---- Seeing others --------------------------------------------------------------------------------------------- */
@@ -26,7 +26,7 @@ static int find_lost(const tutti_comm *comm, int first, bool polls, char *who, s
     struct tti_net *net = comm->lanes->net;
     int lost = -1;
     (void)polls;
-    tti_net_lock(net); /* another thread may note one more that is lost, and move the table */
+    tti_net_lock(net); /* another thread may note one more lost rank and move the table */
     for (int rank = first; net->lost.room > 0 && rank < comm->size && lost < 0; rank++) {
         const char *why = tti_table_get(&net->lost, tti_member(comm, rank));
         if (why == NULL) continue;
@@ -37,7 +37,8 @@ static int find_lost(const tutti_comm *comm, int first, bool polls, char *who, s
     return lost;
 }
 
-/* By its word alone, which comes after all that it has sent: its mark in shared memory could be seen before. */
+/* Goes by the rank's word alone, which comes after all that it has sent: its mark in shared memory could be seen
+ * before. */
 static enum tti_presence presence(const tutti_comm *comm, int rank)
 {
     tti_net_lock(comm->lanes->net);
@@ -132,7 +133,7 @@ static bool gives_way(const tutti_comm *comm, const struct tti_waitable *waitabl
     return true;
 }
 
-/* The transport wakes who sleeps on it; this is for what another thread takes from it meanwhile. */
+/* The transport wakes a thread that sleeps on it; this covers what another thread takes from it meanwhile. */
 static bool doze(tutti_comm *comm, bool dozes)
 {
     if (comm->memory != NULL) tti_posts_doze(comm, dozes);
@@ -155,13 +156,14 @@ static void take_leave(tutti_comm *comm, int rank, bool whole)
     tti_lane_say_goodbye(lanes, rank, whole);
 }
 
-/* Whom it had dealings with is told, and its host's ranks, who see it; or all of a few. Others learn it when they ask. The end
- * of a connection may come before a break that somebody else has told of: so who leaves a broken comm tells why. */
+/* Tells the peers that this rank had dealings with, and its host's ranks, who see it; in a small comm all. Others learn
+ * it when they ask. The end of a connection may come before a break that another rank has told of: so a rank that
+ * leaves a broken comm tells why. */
 static void say_goodbye(tutti_comm *comm, int leaves)
 {
     struct tti_lanes *lanes = comm->lanes;
     const struct tti_posts *here = comm->memory;
-    /* of a broken comm the others learn by the break, which may still be on its way from whoever broke it */
+    /* the others learn of a broken comm by the break, which may still be on its way from the rank that broke it */
     bool whole = !tti_comm_is_broken(comm);
     tti_net_lock(lanes->net);
     lanes->leaves = leaves;
@@ -177,8 +179,8 @@ static void say_goodbye(tutti_comm *comm, int leaves)
         atomic_store_explicit(&here->posts[here->place].left, (uint32_t)leaves, memory_order_release);
 }
 
-/* Moves frames until the others' systems have all that this rank has sent, which whoever closes its connections has to wait for
- * anyway. Of two ranks that leave at the same time, one has then got what the other said when it left. */
+/* Moves frames until the others' systems have all that this rank has sent, which closing the connections has to wait
+ * for anyway. If two ranks leave at the same time, one of them has then received the other's goodbye. */
 static void await_delivery(struct tti_net *net)
 {
     struct tti_transport *transport = net->transport;
@@ -193,8 +195,8 @@ static void await_delivery(struct tti_net *net)
     tti_net_unlock(net);
 }
 
-/* Calls that differed and that nobody has noticed, such as a last small broadcast from two roots: of two ranks, who leaves
- * later has heard of it by what the other said when it left. */
+/* Reports calls that differed and that nobody has noticed, such as a last small broadcast from two roots. Of two ranks
+ * the one that leaves later knows, by the other's goodbye. */
 static void compare_calls(tutti_comm *comm)
 {
     struct tti_lanes *lanes = comm->lanes;
@@ -246,7 +248,7 @@ static void notify(tutti_comm *comm, enum tti_news news)
     }
 }
 
-/* Each rank learns for itself who is lost, until somebody asks, or they agree. */
+/* Does nothing: each rank learns for itself which ranks are lost, until somebody asks, or they agree. */
 static void settle_lost(tutti_comm *comm)
 {
     (void)comm;
