@@ -13,7 +13,7 @@
 
 _Thread_local int tti_callbacks_here;
 
-/* Simulated ranks share a thread, and one that is in a callback may let others run. */
+/* Simulated ranks share a thread, and one that is in a callback may let others run: it must be asked for the rank. */
 bool tti_is_in_callback_now(void)
 {
     return tti_sim == NULL || *tti_sim_depth() != 0;
@@ -71,7 +71,7 @@ void tti_callback_due(struct tti_started *started, tutti_status status)
     }
 }
 
-/* One that is due is freed when it is called. */
+/* Frees the callbacks of an op; one that is due is freed when it is called. */
 void tti_callback_forget(struct tti_started *started)
 {
     while (started->callbacks != NULL) {
@@ -102,10 +102,11 @@ static void call(const struct tti_callback *callback)
     count(-1);
 }
 
-/* From here on its op may be started again, and end again, also by the callback itself. */
+/* Copies a callback before it is called: from then on its op may be started again, and end again, also by the callback
+ * itself. */
 static struct tti_callback copy(tutti_comm *comm, struct tti_callback *callback)
 {
-    tti_lock(&comm->queue.lock); /* whoever drops the op says under it that the callback lasts no longer */
+    tti_lock(&comm->queue.lock); /* under it a thread that drops the op says that the callback lasts no longer */
     struct tti_callback taken = *callback;
     callback->pending = false;
     tti_unlock(&comm->queue.lock);
@@ -113,7 +114,7 @@ static struct tti_callback copy(tutti_comm *comm, struct tti_callback *callback)
     return taken;
 }
 
-/* The comm may be freed as soon as none is due. */
+/* Calls the callbacks that were taken. The comm may be freed as soon as none is due. */
 void tti_callbacks_call_taken(tutti_comm *comm, struct tti_callback *callbacks)
 {
     while (callbacks != NULL) {
@@ -128,7 +129,7 @@ void tti_callbacks_call(tutti_comm *comm)
 {
     while (tti_callbacks_are_due(comm) && !tti_is_in_callback()) {
         struct tti_callback *taken = tti_callbacks_take(comm);
-        if (taken == NULL) return; /* others are at them */
+        if (taken == NULL) return; /* another thread calls them */
         tti_callbacks_call_taken(comm, taken);
     }
 }
@@ -156,7 +157,8 @@ static tutti_status refuse(tutti_status status, const char *why)
     return tti_latest_stray("when_ended", status, "tutti_when_ended: %s", why);
 }
 
-/* True: it has not ended, and has the callback now. An op that can be started again has it in any case. */
+/* Adds the callback to the op. Returns true if the op has not ended, or can be started again; else the callback is not
+ * added. */
 static bool attach(struct tti_started *started, struct tti_callback *callback)
 {
     struct tti_queue *queue = &started->comm->queue;
@@ -171,7 +173,7 @@ static bool attach(struct tti_started *started, struct tti_callback *callback)
         callback->sibling = started->callbacks;
         started->callbacks = callback;
     }
-    /* one that can be started again and has just ended: this end is told too */
+    /* an op that can be started again and has just ended: this end is told too */
     if (started->persistent && out && status != TUTTI_IN_PROGRESS) append(started->comm, callback);
     tti_unlock(&queue->lock);
     return attaches;

@@ -14,40 +14,40 @@
 struct tti_callback {
     tutti_ended *ended;
     void *context;
-    bool lasts;   /* of a prepared op: called at every end */
+    bool lasts;   /* for a prepared op: called at every end */
     bool pending; /* due, and not called yet; under the queue's lock */
     tutti_status status;
-    tutti_error error;            /* where the status is an error */
-    struct tti_callback *sibling; /* of the same op */
-    struct tti_callback *next;    /* due */
+    tutti_error error;            /* set if the status is an error */
+    struct tti_callback *sibling; /* the next callback of the same op */
+    struct tti_callback *next;    /* the next one that is due */
 };
 
-/* Callbacks that this thread is in; of all simulated ranks that it runs. */
+/* How many callbacks this thread is in; counts those of all simulated ranks that it runs. */
 extern _Thread_local int tti_callbacks_here __attribute__((tls_model("initial-exec"), visibility("hidden")));
 bool tti_is_in_callback_now(void);
 static inline bool tti_is_in_callback(void)
 {
     return __builtin_expect(tti_callbacks_here != 0, 0) && tti_is_in_callback_now();
 }
-/* Refuses a call that would wait, from a callback. */
+/* Refuses a call that would wait, made from a callback. */
 tutti_status tti_callback_refuse(tutti_comm *comm, enum tti_kind kind);
 
-/* Calls `ended` when the op ends, at once if it has. ERR_MEMORY. */
+/* Has `ended` called when the op ends, at once if it has ended. ERR_MEMORY. */
 tutti_status tti_callback_add(struct tti_started *started, tutti_ended *ended, void *context);
-/* The op ends now: its callbacks are due. With the queue's lock held. */
+/* Called when the op ends: makes its callbacks due. With the queue's lock held. */
 void tti_callback_due(struct tti_started *started, tutti_status status);
-/* Before a prepared op is started again: until its last end was told. */
+/* To be called before a prepared op is started again: waits until its last end was told. */
 void tti_callback_await(struct tti_started *started);
-/* Its place is given back, or gets another callback. With the queue's lock held. */
+/* Called when the op's place is given back or reused: forgets its callbacks. With the queue's lock held. */
 void tti_callback_forget(struct tti_started *started);
 
 static inline bool tti_callbacks_are_due(const tutti_comm *comm)
 {
     return atomic_load_explicit(&comm->queue.callbacks.due, memory_order_acquire) != 0;
 }
-/* Calls those that are due. The caller holds nothing, and makes no call on the comm. */
+/* Calls the callbacks that are due. The caller holds no lock, and makes no call on the comm. */
 void tti_callbacks_call(tutti_comm *comm);
-/* For who holds a lock: takes them off the list, to be called without it. */
+/* For a caller that holds a lock: takes them off the list, to be called without it. */
 struct tti_callback *tti_callbacks_take(tutti_comm *comm);
 void tti_callbacks_call_taken(tutti_comm *comm, struct tti_callback *callbacks);
 

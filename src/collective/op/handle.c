@@ -54,7 +54,8 @@ static struct tti_started *add_place(tutti_comm *comm)
     return started;
 }
 
-/* The caller is the only one to start ops; others give places back, which are taken all at once. */
+/* Makes sure that there is a free place. Only the caller starts ops; others give places back, which are taken all at
+ * once. */
 bool tti_started_reserve(tutti_comm *comm)
 {
     struct tti_queue *queue = &comm->queue;
@@ -119,13 +120,13 @@ static void forget_collective(struct tti_started *started)
     started->op.many = NULL;
 }
 
-/* What an op stood for, and goes with it; NULL: nothing. */
+/* Things that an op stood for and that are freed with it; NULL: none. */
 struct stood_for {
     struct tti_group_op *group;
     struct tti_external *external;
 };
 
-/* Its handle is void from now on. */
+/* Empties a place: its handle is void from now on. */
 static struct stood_for empty(struct tti_started *started)
 {
     struct stood_for stood_for = {tti_is_group(started) ? started->group : NULL, started->external};
@@ -168,14 +169,15 @@ static bool is_forgotten(const struct tti_started *started)
     return used && !part && !started->dropped && !idle && started != started->comm->queue.spare;
 }
 
-/* Where it was started; NULL: it is not known. */
+/* Returns where the op was started; NULL: it is not known. */
 static const struct tti_site *site_of(struct tti_started *started)
 {
     const struct tti_site *site = tti_started_site(started);
     return !started->bare && site->line > 0 ? site : NULL;
 }
 
-/* A wait that is missing shows in wrong data at best: the buffers were read while they were filled. */
+/* Warns of handles that nobody waited for or dropped. A missing wait otherwise shows only as wrong data: buffers were
+ * read while they were filled. */
 static void tell_forgotten(const tutti_comm *comm)
 {
     struct tti_started *one = NULL;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Handles of ops. A handle is a number: which place of the table, and how often that place was used before. A handle that
- * was waited for, dropped, or whose comm is gone does not fit its place any more, and is refused, never followed.
+ * Handles of ops. A handle holds the number of a place in the table, and how often that place was used before. It does
+ * not fit its place any more when it was waited for or dropped, or when its comm is gone: it is refused then, never
+ * followed.
  */
 #ifndef TTI_COLLECTIVE_HANDLE_H
 #define TTI_COLLECTIVE_HANDLE_H
@@ -16,7 +17,7 @@ enum {
     TTI_HANDLE_CHUNKS = (1 << TTI_HANDLE_PLACE_BITS) / TTI_HANDLE_CHUNK
 };
 
-/* Chunks are never given back: what a stale handle points to can always be looked at. */
+/* Chunks are never given back, so the place of a stale handle can always be read. */
 struct tti_handle_table {
     _Atomic uint32_t lock;
     uint32_t chunk_count;
@@ -25,7 +26,7 @@ struct tti_handle_table {
 };
 extern struct tti_handle_table tti_handles;
 
-/* The place that a handle names, which may be another op's by now; NULL: there is none. */
+/* Returns the place that a handle names, which may be used by another op by now; NULL: there is none. */
 static inline struct tti_started *tti_handle_place(tutti_op handle)
 {
     uint64_t place = handle.id & ((UINT64_C(1) << TTI_HANDLE_PLACE_BITS) - 1);
@@ -43,7 +44,7 @@ static inline struct tti_started *tti_handle_at(tutti_op handle)
     return there ? started : NULL;
 }
 
-/* The op of a handle, or why it cannot be used. */
+/* Finds the op of a handle, or says why it cannot be used. */
 static inline tutti_status tti_handle_find(tutti_op handle, struct tti_started **started)
 {
     *started = tti_handle_at(handle);
@@ -51,7 +52,7 @@ static inline tutti_status tti_handle_find(tutti_op handle, struct tti_started *
     return (*started)->comm->traits.fork_count == tti_fork_count() ? TUTTI_OK : TUTTI_ERR_FORKED;
 }
 
-/* The same, and it is not thread-local. */
+/* The same; if the op is thread-local it is put into the queue first. */
 static inline tutti_status tti_handle_find_queued(tutti_op handle, struct tti_started **started)
 {
     TTI_TRY(tti_handle_find(handle, started));

@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 struct search {
-    const tutti_comm *comm; /* that was looked at already */
+    const tutti_comm *comm; /* the comm that was searched already */
     uintptr_t begin;
     size_t bytes;
     char *text;
@@ -54,7 +54,7 @@ static bool find_pending(const struct search *search, const tutti_comm *comm)
     return false;
 }
 
-/* For who has the right to take the comm's ops forward; others may start one meanwhile. */
+/* To be called with the right to take the comm's ops forward; others may start one meanwhile. */
 static bool find_op(const struct search *search, tutti_comm *comm)
 {
     struct tti_call call;
@@ -83,7 +83,7 @@ bool tti_is_in_use(tutti_comm *comm, const void *memory, size_t bytes, char *tex
     tti_queue_hold(comm);
     bool found = false;
     if (comm->queue.held) {
-        tti_queue_drive(comm); /* what has come to its end may be freed */
+        tti_queue_drive(comm); /* an op that has ended uses its buffers no more */
         found = find_op(&search, comm);
     }
     tti_queue_let_go(comm, TUTTI_OK);

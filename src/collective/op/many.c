@@ -6,7 +6,8 @@
 #include "collective/comm/trace.h"
 #include <string.h>
 
-/* Up to here two copies are sooner made than one more operation: in shared memory for each rank that is met, by messages. */
+/* Up to these sizes two copies take less time than one more operation: in shared memory for each rank that is met, by
+ * messages. */
 enum { SMALL_SHARED = 4 << 10, SMALL_SHARED_MOST = 32 << 10, SMALL_MESSAGES = 64 << 10 };
 
 /* ---- Rounds ---------------------------------------------------------------------------------------------------- */
@@ -16,7 +17,7 @@ static bool has_blocks(enum tti_kind kind)
     return kind == TTI_ALL_GATHER || kind == TTI_REDUCE_SCATTER;
 }
 
-/* Of the larger one of a piece's buffers. */
+/* Returns the bytes of the larger one of a piece's buffers. */
 static uint64_t bytes_of(const struct tti_op *op, const tutti_piece *piece)
 {
     uint64_t blocks = has_blocks(op->shape.kind) ? (uint64_t)op->shape.size : 1;
@@ -30,7 +31,7 @@ static bool is_small(const struct tti_op *op, const tutti_piece *piece)
     return bytes_of(op, piece) <= most;
 }
 
-/* As many of the small pieces that are left as fit. */
+/* Chooses as many of the remaining small pieces as fit. */
 static bool choose_small(struct tti_op *op)
 {
     struct tti_many *many = op->many;
@@ -77,7 +78,8 @@ const tutti_piece *tti_many_first(const struct tti_op *op)
 
 /* ---- Packing --------------------------------------------------------------------------------------------------- */
 
-/* The pack holds what the operation works on, in place: one block of all pieces, or one for each rank. */
+/* Returns a block of the pack, which holds in place what the operation works on: one block of all pieces, or one for
+ * each rank. */
 static char *block_of(const struct tti_op *op, uint64_t block)
 {
     return op->comm->engine->pack + block * op->many->elements * op->shape.element;
@@ -88,7 +90,7 @@ static uint64_t own_block(const struct tti_op *op)
     return has_blocks(op->shape.kind) ? (uint64_t)op->shape.rank : 0;
 }
 
-/* Block `at` of the pieces to or from `block` of the pack. */
+/* Copies block `at` of the pieces to or from `block` of the pack. */
 static void copy_block(struct tti_op *op, char *block, uint64_t at, bool unpacks)
 {
     const struct tti_many *many = op->many;
@@ -104,7 +106,7 @@ static void copy_block(struct tti_op *op, char *block, uint64_t at, bool unpacks
     }
 }
 
-/* All blocks, or the own one, which is then all that the pieces have. */
+/* Copies all blocks, or this rank's own one, which is then all that the pieces have. */
 static void copy_blocks(struct tti_op *op, bool all, bool unpacks)
 {
     uint64_t blocks = all ? (uint64_t)op->shape.size : 1;
@@ -168,7 +170,7 @@ void tti_many_begin(struct tti_op *op)
     if (choose(op))
         set_up(op);
     else
-        set_buffers(op, &(tutti_piece){0}); /* nothing to move, but the ranks meet */
+        set_buffers(op, &(tutti_piece){0}); /* there is nothing to move, but the ranks meet */
     many->ended = op->shape.count == 0;
 }
 
@@ -184,7 +186,7 @@ bool tti_many_next(struct tti_op *op)
         return true;
     }
     many->ended = true;
-    op->in_bytes = many->in_bytes; /* as it was started */
+    op->in_bytes = many->in_bytes; /* as when the op was started */
     op->out_bytes = many->out_bytes;
     return false;
 }

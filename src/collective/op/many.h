@@ -12,27 +12,27 @@
 
 #include "collective/comm/comm.h"
 
-enum { TTI_PACK_BYTES = 512 << 10 }; /* what travels together */
+enum { TTI_PACK_BYTES = 512 << 10 }; /* the most bytes that travel together */
 
 struct tti_many {
-    uint64_t in_bytes, out_bytes; /* of all pieces on this rank */
-    size_t small, large;          /* where to look for the next round's pieces */
-    size_t first, last;           /* the round: the small ones among these, */
-    uint64_t elements;            /* so many together; */
-    size_t alone;                 /* or this one only; TTI_PACKED: packed */
+    uint64_t in_bytes, out_bytes; /* bytes of all pieces on this rank */
+    size_t small, large;          /* where the search for the next round's pieces begins */
+    size_t first, last;           /* the round: the small pieces among these, */
+    uint64_t elements;            /* with so many elements together; */
+    size_t alone;                 /* or this large piece only; TTI_PACKED: packed */
     bool ended;
     size_t count;
     tutti_piece pieces[];
 };
 #define TTI_PACKED SIZE_MAX
 
-/* Whether some round will be packed. */
+/* Returns true if some round will be packed. */
 bool tti_many_packs(const struct tti_op *op);
-/* The first piece of a round that is packed. */
+/* Returns the first piece of a packed round. */
 const tutti_piece *tti_many_first(const struct tti_op *op);
 /* Prepares the first round. */
 void tti_many_begin(struct tti_op *op);
-/* A round has ended: prepares the next one, or false when all have; also when asked again. */
+/* Called when a round has ended: prepares the next one. Returns false if all have ended, also if it is called again. */
 bool tti_many_next(struct tti_op *op);
 
 #endif

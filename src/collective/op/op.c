@@ -16,7 +16,7 @@
 #include <assert.h>
 #include <string.h>
 
-/* Cores come and go with binding: look again as operations pass, ever more rarely. */
+/* Checks again, ever more rarely as operations pass, how many cores the ranks have: binding changes that. */
 static __attribute__((noinline)) void count_cores(tutti_comm *comm)
 {
     uint64_t all[TTI_CORE_WORDS];
@@ -51,7 +51,7 @@ void tti_op_begin(struct tti_op *op, const uint64_t *row)
     number(op, row);
 }
 
-/* An op that fails now has not ended: what remains to be done for it is that of a failure. */
+/* Compares the outputs of siblings. An op that fails here has not ended, and is treated like any other failure. */
 static tutti_status compare_outputs(struct tti_op *op)
 {
     tutti_status status = tti_siblings_compare(op);
@@ -59,7 +59,7 @@ static tutti_status compare_outputs(struct tti_op *op)
     return status;
 }
 
-/* A watched op has ended, or a round of one with pieces, of which the next one begins then. */
+/* Called when a watched op has ended, or a round of an op with pieces: begins the next round. */
 static __attribute__((noinline)) tutti_status go_on(struct tti_op *op)
 {
     bool shows = op->comm->traits.siblings != NULL;

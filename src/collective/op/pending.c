@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Messages that were started: a send, a receive, both, or a group of them. They go beside the comm's collectives, in no
- * order but that of matching; whoever is busy with the comm takes them forward too.
+ * Messages that were started: a send, a receive, both, or a group of them. They run beside the comm's collectives, in
+ * no order but that of matching; the thread that is busy with the comm takes them forward too.
  */
 #include "collective/op/pending.h"
 #include "base/alloc.h"
@@ -29,7 +29,7 @@ static struct tti_letter *unfinished(struct tti_pending *pending)
     return NULL;
 }
 
-/* Tells letters whether somebody asks for their op now; of one that was cancelled that is over. */
+/* Tells letters if somebody asks for their op now; nobody does for one that was cancelled. */
 static void notify(struct tti_queue *queue)
 {
     uint32_t asks = atomic_load_explicit(&queue->asks, memory_order_acquire);
@@ -46,7 +46,7 @@ static void notify(struct tti_queue *queue)
     }
 }
 
-/* Others wait for the message, or move its data: its end is the comm's. */
+/* Breaks the comm, since others wait for the message or move its data: its end is the comm's. */
 static void break_off(tutti_comm *comm, const struct tti_pending *pending, const struct tti_letter *letter)
 {
     char what[200];
@@ -55,7 +55,7 @@ static void break_off(tutti_comm *comm, const struct tti_pending *pending, const
                    comm->rank, pending->kind == TTI_GROUP ? "a group with a " : "", what);
 }
 
-/* Ends those for which that is not too late. Returns the first of the others; NULL: there are none. */
+/* Ends the letters for which it is not too late. Returns the first of the others; NULL: there are none. */
 static struct tti_letter *cancel(tutti_comm *comm, struct tti_pending *pending, bool gently)
 {
     for (int i = pending->ended; i < pending->count; i++) {
@@ -71,7 +71,7 @@ static struct tti_letter *cancel(tutti_comm *comm, struct tti_pending *pending, 
     return letter;
 }
 
-/* The first one that failed, or -1. */
+/* Returns the first message that failed, or -1. */
 static int find_failed(struct tti_pending *pending)
 {
     for (int i = 0; i < pending->count; i++)
@@ -108,7 +108,8 @@ int tti_pending_failed(struct tti_pending *pending, char *text, size_t bytes)
     return request->number;
 }
 
-/* Of a tolerant comm, whose other messages go on: everything is told now, since what is known of the peer may change. */
+/* For a tolerant comm, whose other messages go on: describes the failure now, since what is known of the peer may
+ * change. */
 static void explain_alone(struct tti_started *started, int failed)
 {
     struct tti_pending *pending = started->pending;
@@ -146,7 +147,7 @@ tutti_status tti_pending_put(struct tti_pending *pending, tutti_error *error)
     return TUTTI_OK;
 }
 
-/* Whether one of its streams will never come, or copies will never be done. */
+/* Checks its streams: returns an error if one will never come, or if copies will never be done. */
 static tutti_status look_at_streams(struct tti_pending *pending, bool *come, tutti_error *error)
 {
     *come = true;
@@ -174,7 +175,7 @@ static void fail_on_stream(struct tti_pending *pending, const tutti_error *error
         tti_letter_give_up(tti_letter_of(&on_the_way(pending)[i]), error->status);
 }
 
-/* Deadlines count from when all its streams have come. */
+/* Lets deadlines count from when all streams have come. */
 static void watch_streams(tutti_comm *comm)
 {
     tti_messages_lock(comm);
@@ -202,7 +203,7 @@ static void finish(struct tti_pending *pending)
     tutti_comm *comm = started->op.comm;
     if (pending->on_devices > 0)
         atomic_fetch_sub_explicit(&comm->messages->on_devices, pending->on_devices, memory_order_relaxed);
-    for (int i = 0; i < pending->count && pending->on_devices > 0; i++) /* one to nobody was never posted */
+    for (int i = 0; i < pending->count && pending->on_devices > 0; i++) /* a message to nobody was never posted */
         if (tti_letter_of(&on_the_way(pending)[i])->device != NULL)
             tti_device_letter_end(tti_letter_of(&on_the_way(pending)[i])->device);
     int failed = find_failed(pending);
@@ -215,7 +216,7 @@ static void finish(struct tti_pending *pending)
             tti_recv_results(&request->recv, request->received, request->message);
     }
     if (tti_traced(comm)) trace(comm, pending, status);
-    /* what ended by itself says so, whatever has become of the comm since */
+    /* a message that ended by itself says so, whatever became of the comm since */
     bool alone = (status == TUTTI_ERR_CANCELLED || status == TUTTI_ERR_TRUNCATED) && comm->queue.error.status != status;
     if (status != TUTTI_OK && !alone && tti_comm_is_broken(comm))
         tti_started_fail(started);
@@ -224,7 +225,7 @@ static void finish(struct tti_pending *pending)
     tti_started_end(started, status);
 }
 
-/* The comm is broken: letters end when nobody can touch their buffers any more. */
+/* Called when the comm is broken: letters end when nobody can touch their buffers any more. */
 static void fail_all(tutti_comm *comm, tutti_status status)
 {
     struct tti_queue *queue = &comm->queue;
@@ -249,14 +250,14 @@ static void cancel_those(tutti_comm *comm)
             late = cancel(comm, pending, cancelled == TTI_CANCEL_GENTLY) != NULL || late;
     }
     tti_messages_unlock(comm);
-    if (late) atomic_store_explicit(&queue->cancels, true, memory_order_relaxed); /* until these have ended */
+    if (late) atomic_store_explicit(&queue->cancels, true, memory_order_relaxed); /* until the late ones have ended */
 }
 
 bool tti_queue_drive_pending(tutti_comm *comm)
 {
     struct tti_queue *queue = &comm->queue;
     if (tti_list_is_empty(&queue->pending) && comm->messages->owed == 0) return false;
-    /* before it is looked whether peers have left: what was taken back before that harms nobody */
+    /* before the check for peers that have left: a message that was taken back before that harms nobody */
     if (atomic_load_explicit(&queue->cancels, memory_order_acquire)) cancel_those(comm);
     if (atomic_load_explicit(&comm->messages->on_devices, memory_order_relaxed) > 0) watch_streams(comm);
     if (tti_messages_are_quiet(comm)) notify(queue);
@@ -316,7 +317,7 @@ static struct tti_waitable waitable_of(struct tti_started *started)
                                  .wait_state = &started->wait_state};
 }
 
-/* Neither streams nor copies ring: the waits in between are short. */
+/* Waits in short steps, since neither streams nor copies ring a bell. */
 static void poll_until(struct tti_started *started, int64_t until_ns)
 {
     enum { LOOK_MS = 10, NAP_US = 50 };
@@ -347,7 +348,7 @@ void tti_queue_await_pending(struct tti_started *started, int64_t until_ns)
     }
     struct tti_waitable waitable = waitable_of(started);
     if (!tti_comm_is_broken(comm)) {
-        /* what it finds breaks the comm, and is seen in the next round */
+        /* an error that it finds breaks the comm, and is seen in the next round */
         if (tti_comm_poll(comm, progress, started) == TUTTI_IN_PROGRESS) tti_comm_wait_until(comm, &waitable, until_ns);
     } else {
         tti_queue_drive(comm);
@@ -460,7 +461,7 @@ bool tti_queue_post_pending(struct tti_started *started)
     return any;
 }
 
-/* One message is what most ops are about: what it was made of is kept for the next one in its place. */
+/* Returns true for an op of one message, as most are: its memory is kept for the next one in its place. */
 static bool is_usual(const struct tti_started *started, int count)
 {
     return count == 1 && !started->persistent;

@@ -30,7 +30,8 @@ struct tti_started *tti_queue_first(tutti_comm *comm)
     return first;
 }
 
-/* Whoever has its handle may wait for it from now on, and give its place back. Returns whether nobody has. */
+/* Notes that an op has ended. From then on the thread that has its handle may wait for it and give its place back.
+ * Returns true if nobody has its handle. */
 static bool note_end(struct tti_started *started, tutti_status status)
 {
     struct tti_queue *queue = &started->comm->queue;
@@ -90,7 +91,7 @@ static void finish(struct tti_started *started, tutti_status status)
     tti_turn_trace(started, status);
     started->op.state = TTI_OP_ENDED;
     if (status != TUTTI_OK) tti_started_fail(started);
-    if (started->wait_state.polled_ns != 0) comm->peers->show_wait(comm, NULL, 0); /* a service thread has shown it */
+    if (started->wait_state.polled_ns != 0) comm->peers->show_wait(comm, NULL, 0); /* shown by a service thread */
     tti_lock(&queue->lock);
     queue->first = started->next;
     if (queue->first == NULL) queue->last = &queue->first;
@@ -105,8 +106,8 @@ static const struct tti_provider_ops *provider_of(const struct tti_started *star
     return tti_turn_flies(started) ? &started->turn->provider->ops : started->op.comm->provider;
 }
 
-/* Copies of an op that is staged go on after its failure: until they have ended nobody is to free their memory, or to use it
- * otherwise. */
+/* Returns true if the copies of a staged op have ended. They go on after its failure: until they have ended nobody may
+ * free their memory, or use it otherwise. */
 static bool copies_have_ended(struct tti_started *started)
 {
     struct tti_turn *turn = started->turn;
@@ -138,14 +139,14 @@ static tutti_status cancel(struct tti_started *started)
                           "rank %d cancelled %s", op->comm->rank, call);
 }
 
-/* OK once it may begin. */
+/* Returns OK once the op may begin. */
 static tutti_status come(struct tti_started *started)
 {
     if (started->then != NULL && !tti_turn_may_meet(started->then)) return TUTTI_IN_PROGRESS;
     return started->turn == NULL ? TUTTI_OK : tti_turn_come(started);
 }
 
-/* An op that a device carries out. Its deadline counts from when the stream has come to it. */
+/* Watches an op that a device carries out. Its deadline counts from when the stream has come to it. */
 static tutti_status watch_flight(struct tti_started *started)
 {
     tutti_status status = started->turn->provider->ops.progress(&started->op);
@@ -154,7 +155,7 @@ static tutti_status watch_flight(struct tti_started *started)
     return status == TUTTI_OK ? TUTTI_IN_PROGRESS : status;
 }
 
-/* An op that the host carries out on copies, in rounds: between them it is as one that was not begun. */
+/* Advances an op that the host carries out on copies, in rounds: between them it is as if it had not begun. */
 static tutti_status advance_staged(struct tti_started *started)
 {
     if (!started->turn->reached) TTI_TRY(tti_turn_come(started));
@@ -185,15 +186,15 @@ static tutti_status advance(struct tti_started *started)
     return status < 0 ? tti_queue_fail(started, status) : status;
 }
 
-/* Where an op stands: two of these differ when it has moved. */
+/* Returns a number for the op's progress: it changes when the op moves. */
 static uint64_t stand(const struct tti_started *started)
 {
     const struct tti_op *op = &started->op;
     return ((uint64_t)op->state << 48) + ((uint64_t)op->walk.step << 32) + (uint64_t)(unsigned)op->cursor +
-           (op->walk.done << 8) + (op->comm->sequence << 54); /* pieces: the round */
+           (op->walk.done << 8) + (op->comm->sequence << 54); /* with pieces: the round */
 }
 
-/* As far as they go. Returns whether anything moved. */
+/* Takes collectives as far as they go. Returns true if anything moved. */
 static bool drive_collectives(tutti_comm *comm)
 {
     bool moved = false;
@@ -239,7 +240,8 @@ static tutti_status progress_polled(void *op)
     return tti_turn_flies(started) ? watch_flight(started) : advance_staged(started);
 }
 
-/* One that is staged waits here for its stream too, and must learn meanwhile that a rank was lost or has broken the comm. */
+/* Polls an op whose turn has come. A staged one also waits here for its stream, and must learn meanwhile that a rank
+ * was lost or has broken the comm. */
 static tutti_status poll_queued(struct tti_started *first)
 {
     tutti_comm *comm = first->op.comm;
@@ -255,7 +257,7 @@ tutti_status tti_queue_poll(tutti_comm *comm, int64_t now_ns)
     if (first != NULL && first->turn != NULL) tti_turn_watch(first);
     if (first == NULL || first->failed != TUTTI_OK) return TUTTI_OK;
     if (comm->lanes != NULL && tti_turn_is_polled(first))
-        tti_net_pump(comm->lanes->net); /* else nobody may, meanwhile */
+        tti_net_pump(comm->lanes->net); /* else nobody may do so meanwhile */
     if (first->op.state == TTI_OP_QUEUED) return poll_queued(first);
     struct tti_waitable waitable = tti_queue_waitable(first);
     waitable.progress = tti_turn_is_polled(first) ? progress_polled : tti_op_progress;
@@ -331,12 +333,12 @@ struct tti_started *tti_queue_copy(struct tti_op *op)
     return started;
 }
 
-/* What can be done without moving much: peers see this rank enter. */
+/* Does what can be done without moving much, so that peers see this rank enter. */
 static void open_first(struct tti_started *started)
 {
     tutti_comm *comm = started->op.comm;
     if (!tti_queue_try(comm)) {
-        comm->peers->wake(comm); /* who is busy may sleep, and does not know of it */
+        comm->peers->wake(comm); /* the busy thread may sleep, and does not know of it */
         return;
     }
     bool begins = started->turn == NULL && started->op.state == TTI_OP_QUEUED && !tti_comm_is_broken(comm) &&
@@ -351,7 +353,7 @@ static void open_first(struct tti_started *started)
     if (tti_callbacks_are_due(comm)) tti_service_wake(comm, TTI_AT_ONCE);
 }
 
-/* Whether it is the only one now. */
+/* Appends an op to the queue. Returns true if it is the only one now. */
 bool tti_queue_append(struct tti_started *started)
 {
     struct tti_queue *queue = &started->op.comm->queue;
@@ -366,7 +368,8 @@ bool tti_queue_append(struct tti_started *started)
     return alone;
 }
 
-/* Messages tend to follow each other, and to be waited for by the dozen: a wake-up for each would cost more than most. */
+/* Returns how soon the service thread must come. Messages tend to follow each other, and to be waited for by the dozen:
+ * a wake-up for each would cost more than most of them. */
 static enum tti_haste haste_of(const struct tti_started *started)
 {
     bool pending = started->pending != NULL;
@@ -392,7 +395,7 @@ void tti_queue_start(struct tti_started *started)
         started->queued = true;
         atomic_store_explicit(&started->status, TUTTI_IN_PROGRESS, memory_order_relaxed);
         atomic_fetch_add_explicit(&queue->count, 1, memory_order_release);
-        /* all that can be done was; the rest is for who brings something, and rings */
+        /* all that can be done now is done; whoever brings something for the rest rings */
         if (tti_queue_post_pending(started) && !tti_service_dozes(comm)) tti_service_wake(comm, haste);
         return;
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A comm is freed: what becomes of its ops in flight.
+ * Ends a comm's ops in flight before it is freed.
  */
 #include "base/clock.h"
 #include "collective/message/message.h"
@@ -25,7 +25,7 @@ static void cancel_pending(tutti_comm *comm, uint32_t how)
     tti_queue_give_back(comm);
 }
 
-/* A message in flight, which is not freed when it ends until it was let go; NULL: there is none. */
+/* Returns a message in flight and holds it, so that it is not freed when it ends; NULL: there is none. */
 static struct tti_started *hold_pending(tutti_comm *comm, bool *dropped)
 {
     struct tti_queue *queue = &comm->queue;
@@ -58,8 +58,8 @@ static void await_pending(tutti_comm *comm, int64_t until_ns)
     }
 }
 
-/* Who waits for this rank in a collective need not wait for its messages; nor who waits for one that it has not sent, or does
- * not receive, for these or its collectives: those of which nothing was said yet are taken back by then. */
+/* Tells the others that this rank calls nothing more. Messages that no peer was told of are taken back first, so that
+ * nobody waits for them in vain: neither ranks in a collective with this rank, nor ranks that wait for its messages. */
 static void end_calls(tutti_comm *comm)
 {
     tti_queue_take(comm);
@@ -72,7 +72,7 @@ static void end_calls(tutti_comm *comm)
 
 static void end_all(tutti_comm *comm)
 {
-    cancel_pending(comm, TTI_CANCEL_GENTLY); /* what was received by nobody will not be */
+    cancel_pending(comm, TTI_CANCEL_GENTLY); /* nobody will receive these any more */
     int64_t until = tti_now_ns() + (comm->traits.tolerant ? comm->world->options.fence_ms : CLOSE_MS) * MS;
     if (tti_queue_first(comm) != NULL) end_calls(comm);
     while (tti_queue_first(comm) != NULL && tti_now_ns() < until) {

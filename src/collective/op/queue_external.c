@@ -30,7 +30,7 @@ static void keep_error(struct tti_started *started, const tutti_error *error)
     if (started->error != NULL) *started->error = *error;
 }
 
-/* The comm is there until the count goes down; the record, since the caller holds it. */
+/* The comm stays until the count goes down; the record stays since the caller holds it. */
 void tti_external_end(struct tti_external *external, const tutti_error *error)
 {
     struct tti_started *started = external->started;
@@ -38,7 +38,7 @@ void tti_external_end(struct tti_external *external, const tutti_error *error)
     keep_error(started, error);
     bool dropped = tti_started_end_apart(started, error == NULL ? TUTTI_OK : error->status);
     if (dropped && error != NULL) tti_log(TUTTI_WARN, "nobody waits for this any more: %s", error->text);
-    /* a read that writes: either it sees who is about to sleep, or that one sees the status */
+    /* a read that writes: either it sees a thread that is about to sleep, or that thread sees the status */
     if (atomic_fetch_or_explicit(&external->sleepers, 0, memory_order_acq_rel) != 0)
         tti_bell_ring(&external->bell, false);
     if (tti_callbacks_are_due(comm)) tti_callbacks_call(comm);
@@ -60,7 +60,7 @@ tutti_status tti_external_may_wait(struct tti_started *started)
     return status;
 }
 
-/* What ends the op may come by a message: whoever waits takes these forward. */
+/* A message may end the op, so a thread that waits for it takes messages forward. */
 void tti_external_ask(struct tti_started *started, bool polls)
 {
     tutti_comm *comm = started->comm;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ops that a layer above carries out: it starts one, and ends it when it likes, from any thread. Such an op is in no queue, but
- * everything that takes a handle holds for it: waiting, testing, cancelling, dropping, callbacks.
+ * Ops that a layer above carries out: it starts one, and ends it when it likes, from any thread. Such an op is in no
+ * queue, but everything that takes a handle works for it: waiting, testing, cancelling, dropping, callbacks.
  *
- * Invariants: the layer's record, of which struct tti_external is a part, stays until `release` was called for its handle and for
- * every `hold`. Whoever ends the op holds the record, and ends it once. The op counts as one in flight of its comm until then.
+ * Invariants: the layer's record, of which struct tti_external is a part, stays until `release` was called for its
+ * handle and for every `hold`. The thread that ends the op holds the record, and ends it once. Until then the op counts
+ * as in flight on its comm.
  */
 #ifndef TTI_COLLECTIVE_QUEUE_EXTERNAL_H
 #define TTI_COLLECTIVE_QUEUE_EXTERNAL_H
@@ -14,25 +15,26 @@
 struct tti_external;
 
 struct tti_external_ops {
-    /* One more user of the record, and one less. May be called with locks held: neither waits nor ends anything. */
+    /* Add and remove a user of the record. May be called with locks held: they neither wait nor end anything. */
     void (*hold)(struct tti_external *external);
     void (*release)(struct tti_external *external);
-    /* Somebody wants it to end: with ERR_CANCELLED, unless it ends otherwise. No lock is held. */
+    /* Asks for its end, with ERR_CANCELLED, unless it ends otherwise. No lock is held. */
     void (*cancel)(struct tti_external *external);
-    /* Whether the calling thread may wait for it: OK, or why not, with the sentence in `error`. */
+    /* Returns OK if the calling thread may wait for it, or why not, with the sentence in `error`. */
     tutti_status (*may_wait)(struct tti_external *external, tutti_error *error);
 };
 
 struct tti_external {
     const struct tti_external_ops *ops;
-    struct tti_started *started; /* its handle; for the one who ends it */
-    tti_bell bell;               /* rung at its end if */
-    _Atomic uint32_t sleepers;   /* somebody sleeps on it */
+    struct tti_started *started; /* its handle; for the thread that ends it */
+    tti_bell bell;               /* rung at its end, if */
+    _Atomic uint32_t sleepers;   /* threads sleep on it */
 };
 
-/* Starts it: its handle, or 0 when there is no memory. By any thread. The comm must be ready (tti_queue_ready). */
+/* Starts it. Returns its handle, or 0 if there is no memory. May be called by any thread. The comm must be ready
+ * (tti_queue_ready). */
 tutti_op tti_external_start(struct tti_external *external, tutti_comm *comm, enum tti_kind kind);
-/* Ends it. `error` (NULL: success) says why. Calls its callbacks, unless the caller is in one, who calls them later. */
+/* Ends it. `error` (NULL: success) says why. Calls its callbacks, unless the caller is in one and calls them later. */
 void tti_external_end(struct tti_external *external, const tutti_error *error);
 
 /* For queue.c and api_handle.c. */

@@ -69,7 +69,7 @@ void tti_group_release(struct tti_group_op *group)
     if (atomic_fetch_sub_explicit(&group->users, 1, memory_order_acq_rel) != 1) return;
     for (int i = 0; i < group->part_count; i++) {
         struct tti_group_part *part = &group->parts[i];
-        struct tti_started *there = tti_handle_at((tutti_op){part->id}); /* NULL: its comm is gone */
+        struct tti_started *there = tti_handle_at((tutti_op){part->id}); /* NULL: the part's comm is gone */
         if (there != NULL) tti_started_free(there);
         tti_free(part->error);
     }
@@ -78,7 +78,7 @@ void tti_group_release(struct tti_group_op *group)
 
 /* ---- The end ----------------------------------------------------------------------------------------------------------- */
 
-/* What was called; of messages the first one that failed, which says where in the group the failure is. */
+/* Describes the part's call; for messages the first one that failed, which says where in the group the failure is. */
 static void describe(struct tti_group_part *part, char *text, size_t bytes)
 {
     struct tti_started *started = part->started;
@@ -91,7 +91,7 @@ static void describe(struct tti_group_part *part, char *text, size_t bytes)
     snprintf(text, bytes, "%s%s", tti_kind_name((enum tti_kind)started->op.call.kind), site);
 }
 
-/* "call 2 of the group (all_reduce at x.c:12): …" */
+/* Notes the failure as "call 2 of the group (all_reduce at x.c:12): …". */
 static void note_failure(const struct tti_group_op *group, struct tti_group_part *part)
 {
     struct tti_started *started = part->started;
@@ -99,7 +99,7 @@ static void note_failure(const struct tti_group_op *group, struct tti_group_part
     tutti_error *error = part->error;
     char call[200], text[sizeof error->text];
     describe(part, call, sizeof call);
-    if (error == NULL && started->pending != NULL) { /* its comm is whole */
+    if (error == NULL && started->pending != NULL) { /* the comm is whole */
         part->error = error = tti_calloc(1, sizeof *error);
         if (error != NULL) tti_pending_explain(started->pending, error);
         if (error != NULL) part->status = error->status;
@@ -118,7 +118,7 @@ static void note_end(const struct tti_group_op *group, struct tti_group_part *pa
     if (status != TUTTI_OK) note_failure(group, part);
 }
 
-/* In the order of calls; NULL: none has failed. */
+/* Returns the first failure in the order of calls; NULL: none has failed. */
 static struct tti_group_part *first_failure(struct tti_group_op *group)
 {
     struct tti_group_part *first = NULL;
@@ -129,7 +129,8 @@ static struct tti_group_part *first_failure(struct tti_group_op *group)
     return first;
 }
 
-/* Who ends the last part may have the right of another comm only: the count goes last, for this one can be gone then. */
+/* Ends the group's op. The thread that ends the last part may have the right of another comm only, so the count of this
+ * comm goes down last: the comm can be gone after that. */
 static void end(struct tti_group_op *group)
 {
     struct tti_started *started = group->started;
@@ -211,7 +212,8 @@ static bool has_ended(struct tti_started *started)
     return started == NULL || atomic_load_explicit(&started->status, memory_order_acquire) != TUTTI_IN_PROGRESS;
 }
 
-/* What can be waited for with all patience, since everything else has ended or goes along; NULL: there is no such op. */
+/* Returns the op to wait for without taking turns, since everything else has ended or goes along with it; NULL: there
+ * is none. */
 static struct tti_started *find_last(struct tti_group_op *group)
 {
     struct tti_group_side *only = NULL;
@@ -225,7 +227,8 @@ static struct tti_started *find_last(struct tti_group_op *group)
     return has_ended(only->pending) ? NULL : only->pending;
 }
 
-/* Ranks may wait for each other on different comms, so that all are taken forward as long as there are several. */
+/* Waits for the group. Ranks may wait for each other on different comms, so all comms are taken forward while there are
+ * several. */
 static void wait(struct tti_started *started, int64_t until_ns)
 {
     struct tti_wait wait;
@@ -285,7 +288,7 @@ void tti_group_wake(struct tti_group_op *group)
     for (int i = 0; i < group->side_count; i++) {
         tutti_comm *comm = group->sides[i].comm;
         if (!is_under_way(&group->sides[i])) continue;
-        comm->peers->wake(comm); /* somebody may sleep while waiting for it */
+        comm->peers->wake(comm); /* a thread may sleep while it waits for it */
         tti_service_wake(comm, TTI_AT_ONCE);
     }
     tti_group_release(group);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Waiting for ops that were started: whoever waits takes them forward, unless somebody else does.
+ * Waiting for ops that were started: a thread that waits takes them forward, unless another one does.
  */
 #include "base/clock.h"
 #include "collective/op/callback.h"
@@ -14,7 +14,7 @@
 enum { HANDOVER_MS = 10, POLL_MS = 10 };
 
 struct waiting {
-    struct tti_started *awaited, *first; /* the op that is waited for, and the one that must end before it, or itself */
+    struct tti_started *awaited, *first; /* the awaited op, and the one that must end before it, or itself */
 };
 
 static void detail(void *object, char *text, size_t bytes)
@@ -23,7 +23,7 @@ static void detail(void *object, char *text, size_t bytes)
     tti_turn_detail(waiting->first, text, bytes);
 }
 
-/* OK: look again who is first, and who is busy. */
+/* Returns OK if the caller must check again which op is first, and which thread is busy. */
 static tutti_status progress(void *object)
 {
     struct waiting *waiting = object;
@@ -33,7 +33,7 @@ static tutti_status progress(void *object)
     return tti_queue_first(waiting->awaited->op.comm) == waiting->first ? TUTTI_IN_PROGRESS : TUTTI_OK;
 }
 
-/* What a device ends rings no bell: the waits in between are short. */
+/* Waits in short steps, since an op that a device ends rings no bell. */
 static void wait_for_flight(struct waiting *waiting, int64_t until_ns)
 {
     tutti_comm *comm = waiting->awaited->op.comm;
@@ -75,7 +75,7 @@ static void wait_as_driver(struct tti_started *started, int64_t until_ns)
     waitable.object = &waiting;
     if (waiting.first->turn != NULL) waitable.detail = detail;
     tutti_status status = tti_comm_wait_until(comm, &waitable, until_ns);
-    /* the wait found something that ends the op it was about */
+    /* the wait found an error that ends the op it was for */
     if (status < 0 && tti_queue_first(comm) == waiting.first) tti_queue_fail(waiting.first, status);
 }
 
@@ -129,7 +129,7 @@ static tutti_status await(struct tti_started *started, int64_t until_ns)
             tti_queue_give_back(comm);
             tti_callbacks_call(comm);
         } else if (turns++ < 1000) {
-            tti_wait_turn(); /* whoever is busy is so for a moment only, or waits itself */
+            tti_wait_turn(); /* the busy thread is busy for a moment only, or waits itself */
         } else {
             wait_for_turn(comm, started, until_ns);
         }

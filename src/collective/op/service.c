@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The service thread: one per process, started with its first op. It takes ops forward that nobody waits for, and watches
- * their deadlines. What was just started, or what somebody else is at, it leaves alone, and naps: for moments at first, since
- * ops tend to follow each other and a wake-up costs more than a small op. Of all other comms it says that it dozes: whoever
- * brings something for one of them then wakes it. Ranks that share memory do so by the rank's bell, a futex word that they
- * ring only when it says that it dozes; over a transport it sleeps on the transport's descriptors.
+ * The service thread: one per process, started with its first op. It takes ops forward that nobody waits for, and
+ * watches their deadlines. It leaves ops alone that were just started or that another thread is busy with, and naps:
+ * for moments at first, since ops tend to follow each other and a wake-up costs more than a small op. For all other
+ * comms it announces that it dozes: whoever brings something for one of them then wakes it. Ranks that share memory do
+ * so by the rank's bell, a futex word that they ring only when it says that it dozes; over a transport it sleeps on the
+ * transport's descriptors.
  *
- * A process whose ranks are threads has several where the host has cores to spare: one would do the parts of all its ranks in
- * an operation one after the other. All comms of a rank that have as many ranks here are with the same one, but for those over
- * a transport: nobody can sleep on a futex word and on descriptors at once.
+ * A process whose ranks are threads has several where the host has cores to spare: one would do the parts of all its
+ * ranks in an operation one after the other. All comms of a rank that have as many ranks here are with the same one,
+ * but for those over a transport: nobody can sleep on a futex word and on descriptors at once.
  *
- * Inside a simulated run every comm has one of its own, as if it were alone in its process: a task, without locks, since
- * it ends before its comm does.
+ * Inside a simulated run every comm has one of its own, as if it were alone in its process: a task, without locks,
+ * since it ends before its comm does.
  *
- * Invariant: either the thread has looked at a queue after an op was put into it, or whoever put it there sees `state`. Either
- * it has looked at a comm that it dozes for after something came, or whoever brought it sees that it dozes.
+ * Invariant: either the thread has looked at a queue after an op was put into it, or whoever put it there sees `state`.
+ * Either it has looked at a comm that it dozes for after something came, or whoever brought it sees that it dozes.
  */
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -34,53 +35,53 @@ enum {
     SPIN_US = 20, /* polls before it naps, when ops wait for peers */
     NAP_US = 50,  /* the first nap; each one without anything moving is twice as long, */
     NAP_DOUBLED_US = 1000,
-    NAP_PART = 32, /* and from then on longer by this part: what comes is seen late by as little of how long it took */
+    NAP_PART = 32, /* and later ones grow by this part: an event is noticed late by that part of its wait */
     NAP_MOST_US = 8000,
     NAP_GATED_US = 100, /* while an op waits for its stream */
-    LINGER_US = 20000,  /* naps this long before it sleeps, when there are no ops */
+    LINGER_US = 20000,  /* how long it naps before it sleeps, if there are no ops */
     SLEEP_MS = 1000
 };
-/* The longer until it looks again, the later; and on descriptors. */
+/* How it rests, from shortest to longest; the last one on descriptors. */
 enum { AWAKE, NAPPING, DOZING, ASLEEP, ASLEEP_ON_WIRE };
 
 struct tti_service {
-    pthread_mutex_t lock; /* of the list of comms, while it is walked or changed */
+    pthread_mutex_t lock; /* lock of the list of comms, while it is walked or changed */
     bool simulated;       /* it is not used */
-    bool forked;          /* it is the parent's, and has no thread here */
+    bool forked;          /* it was copied by fork, and has no thread here */
     bool over_wire;       /* it serves comms over a transport, */
-    int number;           /* is the process's service thread of this number for such comms, */
+    int number;           /* it is the process's service thread of this number, */
     struct tti_world *world;
     tutti_comm *first;
     struct tti_task task;
     bool runs;
     _Atomic uint32_t state;
-    tti_bell *bell;        /* of the first rank that it served; */
-    tti_bell own_bell;     /* this one if ranks share no memory, */
-    int wake_fd;           /* and this wakes it while it sleeps on transports; -1: it never does */
-    struct pollfd *polled; /* these */
+    tti_bell *bell;        /* the bell of the first rank that it served; */
+    tti_bell own_bell;     /* used if ranks share no memory, */
+    int wake_fd;           /* written to wake it while it sleeps on transports; -1: it never does */
+    struct pollfd *polled; /* the descriptors of these */
     struct tti_transport **transports;
     int transport_count;
-    bool on_transports; /* and may sleep on them until it says otherwise */
-    uint32_t rests;     /* how often it has */
-    int users;          /* its comms; under services_lock */
+    bool on_transports; /* true while it may sleep on them */
+    uint32_t rests;     /* how often it has slept */
+    int users;          /* its comms; guarded by services_lock */
     _Atomic uint32_t stop;
     struct tti_service *next;
 };
 
-/* Those of the process, under this lock, which is taken before theirs. */
+/* The services of the process, under this lock, which is taken before theirs. */
 static pthread_mutex_t services_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct tti_service *services;
 
 int tti_service_threads = 0;
 
 struct round {
-    bool any;                       /* some op is in flight, and not left to others */
-    bool moved;                     /* and moved */
-    bool fresh;                     /* one was started since the last look, or somebody is at it */
-    bool gated;                     /* one waits for a stream of a device, which wakes nobody */
-    bool restless;                  /* nobody rings when one of them can go on */
-    struct tti_callback *callbacks; /* to be called without the lock, */
-    tutti_comm *of;                 /* of this comm */
+    bool any;                       /* an op is in flight that is not left to others */
+    bool moved;                     /* and one moved */
+    bool fresh;                     /* one was started since the last poll, or another thread is busy with it */
+    bool gated;                     /* one waits for a stream of a device, which wakes no thread */
+    bool restless;                  /* nobody rings when one of these can go on */
+    struct tti_callback *callbacks; /* callbacks to be called without the lock, */
+    tutti_comm *of;                 /* which are this comm's */
 };
 
 static void lock(struct tti_service *service)
@@ -95,8 +96,9 @@ static void unlock(struct tti_service *service)
 
 /* ---- Looking ------------------------------------------------------------------------------------------------------- */
 
-/* One was started since the last look, so that they may well be waited for, or somebody is at them. Ops that are not thread-local
- * are left alone for a start only once: then they are taken forward, whatever else is started. */
+/* Returns true if an op was started since the last poll, so that its thread may well wait for it, or if another thread
+ * is busy with the comm. Ops that are not thread-local are left alone for a start only once: then they are taken
+ * forward, whatever else is started. */
 static bool is_fresh(struct tti_queue *queue, bool started)
 {
     if (atomic_load_explicit(&queue->thread_local_op, memory_order_relaxed) != NULL)
@@ -107,7 +109,7 @@ static bool is_fresh(struct tti_queue *queue, bool started)
     return queue->served.left_alone || (queue->served.unhurried && busy);
 }
 
-/* Those of one comm in a round: it is not freed before they are back. */
+/* Takes the callbacks of one comm in a round: the comm is not freed before they have returned. */
 static void take_callbacks(struct round *round, tutti_comm *comm)
 {
     if (round->callbacks != NULL || !tti_callbacks_are_due(comm)) return;
@@ -122,8 +124,8 @@ static void call_back(struct round *round)
     round->moved = true; /* there may be more */
 }
 
-/* Whether to doze until something comes for the comm. A collective that has just begun is looked at again in a moment: its
- * ranks come at about the same time, and all of them would ring. */
+/* Returns true if it can doze until something comes for the comm. A collective that has just begun is polled again in a
+ * moment: its ranks come at about the same time, and all of them would ring. */
 static bool is_calm(struct tti_queue *queue, enum tti_awaits awaits, int64_t nap_us)
 {
     bool waits = awaits == TTI_AWAITS_MESSAGES || (awaits == TTI_AWAITS_RANKS && nap_us >= NAP_DOUBLED_US);
@@ -183,7 +185,7 @@ static void note_transport(struct tti_service *service, struct tti_transport *tr
     service->transports[service->transport_count++] = transport;
 }
 
-/* Says of all comms that only wait for others that it dozes. Returns whether there are any. */
+/* Announces for all comms that only wait for others that it dozes. Returns true if there are any. */
 static bool doze_off(struct tti_service *service)
 {
     bool any = false;
@@ -202,7 +204,7 @@ static bool doze_off(struct tti_service *service)
     return any;
 }
 
-/* The service's lock is held. */
+/* Ends the doze for a comm. The service's lock is held. */
 static void wake_up(tutti_comm *comm)
 {
     struct tti_served *served = &comm->queue.served;
@@ -220,7 +222,7 @@ static void wake_all(struct tti_service *service)
     unlock(service);
 }
 
-/* Whether all of them may be slept on now. */
+/* Begins to sleep on the transports. Returns true if all of them allow it now. */
 static bool begin_sleep(struct tti_service *service)
 {
     bool all = true;
@@ -252,7 +254,7 @@ static void sleep_until_woken(struct tti_service *service, uint32_t seen, int64_
         sleep_on_transports(service, us);
 }
 
-/* Looks once more at the comms that it dozes for, and, where the sleep is to be a deep one, whether others have ops by now. */
+/* Polls once more the comms that it dozes for and, if the sleep is to be deep, checks if others have ops by now. */
 static bool may_sleep(struct tti_service *service, bool deep)
 {
     struct round round = {0};
@@ -274,8 +276,8 @@ static bool may_sleep(struct tti_service *service, bool deep)
     return !round.moved && !(deep && (news || round.restless));
 }
 
-/* Sleeps for so long, or until it is woken: by who starts something, or brings something for one of the comms that it dozes
- * for. `deep`: there are ops of no others. Returns whether it was woken, or had no time to sleep. */
+/* Sleeps for so long, or until a thread wakes it that starts something, or brings something for one of the comms that
+ * it dozes for. `deep`: other comms have no ops. Returns true if it was woken, or had no time to sleep. */
 static bool rest(struct tti_service *service, int64_t us, uint32_t state, bool deep)
 {
     uint32_t seen = atomic_load_explicit(service->bell, memory_order_relaxed);
@@ -292,7 +294,7 @@ static bool rest(struct tti_service *service, int64_t us, uint32_t state, bool d
     return !sleeps || atomic_load_explicit(service->bell, memory_order_relaxed) != seen;
 }
 
-/* A ring that is missed costs no more than the nap. Returns how long the next one is. */
+/* Naps. A missed ring costs no more than the nap. Returns how long the next nap is. */
 static int64_t nap(struct tti_service *service, const struct round *round, int64_t us)
 {
     bool deep = round->any && !round->restless;
@@ -337,7 +339,7 @@ static void free_service(struct tti_service *service)
     tti_free(service);
 }
 
-/* Of a rank whose comms' ranks share memory the others know its bell. */
+/* Makes a service. If the ranks of a comm share memory the others know this rank's bell. */
 static struct tti_service *make_service(const tutti_comm *comm, int number)
 {
     struct tti_service *service = tti_calloc(1, sizeof *service);
@@ -358,7 +360,8 @@ static struct tti_service *make_service(const tutti_comm *comm, int number)
     return NULL;
 }
 
-/* Ranks that compute have their cores to themselves; of the others each takes a thread. */
+/* Returns the number of the service for this comm. There is one for each core that this host's ranks do not need to
+ * compute, eight at most. */
 static int number_for(const tutti_comm *comm)
 {
     enum { SERVICES = 8 };
@@ -368,7 +371,7 @@ static int number_for(const tutti_comm *comm)
     return comm->job_rank % (count < 1 ? 1 : count < SERVICES ? count : SERVICES);
 }
 
-/* The one for this comm, made if need be; NULL: no memory. */
+/* Returns the service for this comm, made if need be; NULL: no memory. */
 static struct tti_service *service_for(const tutti_comm *comm)
 {
     int number = number_for(comm);
@@ -455,7 +458,7 @@ tutti_status tti_service_add(tutti_comm *comm, tutti_error *error)
     return status;
 }
 
-/* When it returns the service thread touches neither the comm nor its transport. */
+/* Removes the comm: after this the service thread touches neither the comm nor its transport. */
 static void unlink_comm(struct tti_service *service, tutti_comm *comm)
 {
     lock(service);
@@ -463,7 +466,7 @@ static void unlink_comm(struct tti_service *service, tutti_comm *comm)
     while (*link != NULL && *link != comm) link = &(*link)->queue.served.next;
     if (*link != NULL) *link = comm->queue.served.next;
     wake_up(comm);
-    uint32_t rests = service->rests; /* from the next one on it knows nothing of this comm */
+    uint32_t rests = service->rests; /* after the next rest it knows nothing of this comm */
     while (service->on_transports && service->rests == rests) {
         unlock(service);
         ring(service);

@@ -8,16 +8,16 @@
 #include <stdio.h>
 
 struct tti_outputs {
-    /* Which comm it is of: its area in memory that its ranks share; or its number among the comms of the process's cluster, and
-     * its first rank, since comms without a common rank may have the same number. */
+    /* Identifies the comm: its area in memory that its ranks share; or its number among the comms of the process's
+     * cluster, and its first rank, since comms without a common rank may have the same number. */
     const void *of;
     uint32_t id;
     int first;
     int users;
     struct tti_outputs *next;
 
-    _Atomic uint64_t changes; /* of outputs, so far */
-    _Atomic uint32_t lock;    /* of what is shown */
+    _Atomic uint64_t changes; /* changes of outputs so far */
+    _Atomic uint32_t lock;    /* lock of `shown` */
     int count;
     struct {
         int rank;
@@ -53,7 +53,7 @@ static struct tti_outputs *add_board(const struct tti_outputs *wanted)
     return board;
 }
 
-/* The one that the others of this process have made, or a new one. */
+/* Finds the board that the others of this process have made, or makes one. */
 static struct tti_outputs *join_board(const struct tti_outputs *wanted)
 {
     tti_lock(&boards_lock);
@@ -80,7 +80,7 @@ bool tti_siblings_create(tutti_comm *comm)
 {
     struct tti_outputs wanted = {.of = comm->area};
     int place = 0;
-    if (tti_sim != NULL && tti_sim_setup_of()->sizes_only) return true; /* no data are there to be wrong */
+    if (tti_sim != NULL && tti_sim_setup_of()->sizes_only) return true; /* there are no data that could be wrong */
     if (comm->lanes != NULL) {
         wanted.of = comm->lanes->net->cluster;
         wanted.id = comm->lanes->id;
@@ -113,7 +113,7 @@ void tti_siblings_free(tutti_comm *comm)
 
 /* ---- Outputs --------------------------------------------------------------------------------------------------- */
 
-/* Where an op's output goes in the end, and its bytes. Of pieces that are packed it is the first one's. */
+/* Returns where an op's output goes in the end, and its bytes; for packed pieces those of the first one. */
 static uintptr_t output_of(const struct tti_op *op, uint64_t *bytes)
 {
     *bytes = op->out_bytes;
@@ -123,14 +123,14 @@ static uintptr_t output_of(const struct tti_op *op, uint64_t *bytes)
     return (uintptr_t)piece->out;
 }
 
-/* Of the others the root alone has an output. */
+/* Returns true for kinds in which only the root has an output. */
 static bool is_alone(const struct tti_op *op)
 {
     enum tti_kind kind = op->shape.kind;
     return op->out_bytes == 0 || kind == TTI_REDUCE || kind == TTI_GATHER || kind == TTI_GATHER_V;
 }
 
-/* Whether it is in use at the same time as this rank's in every operation of the kind. */
+/* Returns true if the peer's output is in use at the same time as this rank's in every operation of the kind. */
 static bool is_met(const struct tti_op *op, int peer)
 {
     return tti_call_depends(&op->call, op->comm->rank, peer) && tti_call_depends(&op->call, peer, op->comm->rank);
@@ -158,7 +158,7 @@ static int look_at_object(struct dl_phdr_info *info, size_t bytes, void *context
     return search->found;
 }
 
-/* Memory of a variable that is there as long as the program: nobody frees it, and nobody else gets it. */
+/* Returns true for memory of a variable that lives as long as the program: nobody frees it, and nobody else gets it. */
 static bool is_static(uintptr_t address)
 {
     struct search search = {.address = address};
@@ -166,7 +166,7 @@ static bool is_static(uintptr_t address)
     return search.found;
 }
 
-/* What a sibling has shown for the op that runs, or before it and not changed since; NULL: nothing that is known. */
+/* Returns what a sibling has shown for the running op, or before it and not changed since; NULL: nothing is known. */
 static const struct tti_output *output_at(const struct tti_outputs *board, int place, uint64_t sequence)
 {
     const struct tti_output *now = &board->shown[place].now, *before = &board->shown[place].before;
@@ -174,7 +174,8 @@ static const struct tti_output *output_at(const struct tti_outputs *board, int p
     return output->since == 0 || output->since > sequence ? NULL : output;
 }
 
-/* With the board's lock held: notes the first sibling whose output overlaps this rank's. `met`: of those that it meets. */
+/* With the board's lock held: notes the first sibling whose output overlaps this rank's. `met`: only of those that it
+ * meets. */
 static void look_for_clash(struct tti_op *op, uint64_t sequence, bool met)
 {
     struct tti_siblings *siblings = op->comm->traits.siblings;
@@ -193,7 +194,7 @@ void tti_siblings_show_new(struct tti_op *op)
 {
     struct tti_siblings *siblings = op->comm->traits.siblings;
     struct tti_outputs *board = siblings->outputs;
-    uint64_t sequence = op->comm->sequence + 1; /* which it will have */
+    uint64_t sequence = op->comm->sequence + 1; /* the number that it will have */
     struct tti_output output = {.since = sequence, .site = op->call.site};
     output.address = output_of(op, &output.bytes);
     bool same = output.address == siblings->now.address && output.bytes == siblings->now.bytes;

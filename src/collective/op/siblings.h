@@ -17,31 +17,32 @@
 
 struct tti_outputs; /* the board */
 
-/* Where a rank's output lies from one operation on. */
+/* A rank's output, from one operation on. */
 struct tti_output {
     uint64_t since; /* the first operation; 0: there was none */
     uintptr_t address;
     uint64_t bytes;
-    bool ended;           /* so has that operation, for this rank */
-    struct tti_site site; /* of that call */
+    bool ended;           /* that operation has ended for this rank */
+    struct tti_site site; /* site of that call */
 };
 
-/* A comm's side of it. */
+/* A comm's view of the board. */
 struct tti_siblings {
     struct tti_outputs *outputs;
-    const _Atomic uint64_t *changes; /* on it, so far */
-    int place;                       /* of this rank among them */
-    uint64_t seen;                   /* changes that it has compared with */
-    struct tti_output now;           /* as on the board */
-    int clash;                       /* rank + 1 whose output was found to overlap when the op began; 0: none */
+    const _Atomic uint64_t *changes; /* changes on the board so far */
+    int place;                       /* this rank's place among them */
+    uint64_t seen;                   /* the changes up to which it has compared */
+    struct tti_output now;           /* this rank's output, as on the board */
+    int clash;                       /* 1 + the rank whose output was found to overlap when the op began; 0: none */
     struct tti_site clash_site;
 };
 
-/* For a comm whose area, or lanes, are there. Leaves comm->siblings NULL where the rank has none. False: no memory. */
+/* Makes comm->siblings for a comm that has its area or its lanes; NULL there if the rank has none. Returns false if
+ * there is no memory. */
 bool tti_siblings_create(tutti_comm *comm);
 void tti_siblings_free(tutti_comm *comm);
 
-/* The op, or a round of it, is about to be numbered. */
+/* Called when the op, or a round of it, is about to be numbered. */
 void tti_siblings_show_new(struct tti_op *op);
 static inline void tti_siblings_show(struct tti_op *op)
 {
@@ -49,7 +50,7 @@ static inline void tti_siblings_show(struct tti_op *op)
     if ((uintptr_t)op->out != now->address || op->out_bytes != now->bytes) tti_siblings_show_new(op);
 }
 
-/* It has ended: OK, or the error that broke the comm. */
+/* Called when it has ended. Returns OK, or the error that broke the comm. */
 tutti_status tti_siblings_compare_new(struct tti_op *op);
 static inline tutti_status tti_siblings_compare(struct tti_op *op)
 {

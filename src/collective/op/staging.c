@@ -12,17 +12,17 @@
 
 enum {
     SLOTS = 3,
-    ROUND_BYTES = 4 << 20, /* of the larger one of a round's two buffers */
+    ROUND_BYTES = 4 << 20, /* bytes of the larger one of a round's two buffers */
     SLOT_LEAST = 64 << 10
 };
 
-/* A stream for each direction, and how far it is. */
+/* Copies of a comm: a stream for each direction, and how far it is. */
 struct tti_stager {
     struct tti_device *device;
     struct tti_stream *in, *out;
-    struct tti_word *came, *went; /* raised to the number of a copy when that is done */
+    struct tti_word *came, *went; /* raised to a copy's number when the copy is done */
     uint64_t in_copies, out_copies;
-    tutti_comm *comm; /* in whose arena the slots are: ranks that are processes read them where they lie */
+    tutti_comm *comm;                /* the slots are in its arena: ranks that are processes read them there */
     struct tti_pinned *slots[SLOTS]; /* kept from op to op */
 };
 
@@ -31,21 +31,21 @@ enum slot_state { FREE, COMING, HERE, GOING };
 struct slot {
     struct tti_pinned *memory;
     enum slot_state state;
-    uint64_t copy;  /* the last one that concerns it */
-    uint64_t round; /* that it is of */
+    uint64_t copy;  /* the last copy that uses it */
+    uint64_t round; /* the round that it is for */
 };
 
-/* What lies where in a device's buffers: blocks of `count` elements each. */
+/* The op's data in a device's buffers: blocks of `count` elements each. */
 struct tti_staging {
     struct tti_stager *stager;
-    const char *in; /* of the op on the device, or of the piece that is at hand */
+    const char *in; /* buffers on the device: of the op, or of the present piece */
     char *out;
     uint64_t in_bytes, out_bytes;
     uint64_t in_blocks, out_blocks, count; /* 0 blocks: this rank uses no such buffer */
     uint64_t each;                         /* elements of a block that a round takes */
     uint64_t rounds, copied_in, done, copied_out;
-    const uint64_t *row; /* of a v-form: what this rank gave */
-    size_t piece;        /* of an op with several */
+    const uint64_t *row; /* for a v-form: the row that this rank gave */
+    size_t piece;        /* for an op with several: the present one */
     bool running;        /* the round `done` is under way on the host */
     struct slot slots[SLOTS];
 };
@@ -73,7 +73,7 @@ tutti_status tti_stager_make(struct tti_device *device, tutti_comm *comm, struct
     return TUTTI_OK;
 }
 
-/* Another rank may still read it after a failure. */
+/* Frees a slot. Another rank may still read it after a failure. */
 static void free_slot(struct tti_stager *stager, int i)
 {
     struct tti_arena *arena = stager->comm->world->arena;
@@ -106,7 +106,7 @@ void tti_stager_free(struct tti_stager *stager)
     tti_free(stager);
 }
 
-/* Powers of two, so that a slot is seldom replaced. 0: too many. */
+/* Returns a power of two, so that a slot is seldom replaced. 0: too many bytes. */
 static size_t slot_bytes(size_t bytes)
 {
     size_t rounded = SLOT_LEAST;
@@ -114,7 +114,7 @@ static size_t slot_bytes(size_t bytes)
     return rounded;
 }
 
-/* A slot that is large enough. No copy uses it: it is free. */
+/* Makes sure that a slot is large enough. No copy uses it: it is free. */
 static tutti_status ensure_slot(struct tti_stager *stager, int i, size_t bytes, tutti_error *error)
 {
     struct tti_arena *arena = stager->comm->world->arena;
@@ -137,7 +137,7 @@ static bool has_tables(const struct tti_op *op)
     return op->shape.tables != NULL;
 }
 
-/* How many blocks this rank's buffers have. */
+/* Sets how many blocks this rank's buffers have. */
 static void set_blocks(struct tti_staging *staging, const struct tti_op *op)
 {
     const struct tti_shape *shape = &op->shape;
@@ -158,7 +158,7 @@ static void set_blocks(struct tti_staging *staging, const struct tti_op *op)
     }
 }
 
-/* Of the larger buffer of any rank: so that all cut alike. */
+/* Returns the blocks of the larger buffer of any rank, so that all ranks cut alike. */
 static uint64_t most_blocks(const struct tti_shape *shape)
 {
     switch (shape->kind) {
@@ -180,7 +180,7 @@ static void set_rounds(struct tti_staging *staging, const struct tti_op *op, uin
     staging->copied_in = staging->done = staging->copied_out = 0;
 }
 
-/* The op, or the next one of its pieces. */
+/* Begins with the op, or with the next one of its pieces. */
 static void set_piece(struct tti_staging *staging, const struct tti_op *op, size_t piece)
 {
     const tutti_piece *at = op->many == NULL ? NULL : &op->many->pieces[piece];
@@ -198,14 +198,15 @@ static uint64_t elements_of(const struct tti_staging *staging, uint64_t round)
     return staging->count - first < staging->each ? staging->count - first : staging->each;
 }
 
-/* Bytes of a round's two halves of a slot. */
+/* Returns the bytes of one of a round's two halves of a slot. */
 static uint64_t half_bytes(const struct tti_staging *staging, const struct tti_op *op, bool out)
 {
     if (has_tables(op)) return out ? staging->out_bytes : staging->in_bytes;
     return (out ? staging->out_blocks : staging->in_blocks) * staging->each * op->shape.element;
 }
 
-/* The ranks have said whether an all_to_all is in place: so it must be then. */
+/* Returns where the output begins in a slot. The ranks have agreed if an all_to_all is in place, so it must be so
+ * here. */
 static uint64_t out_offset(const struct tti_staging *staging, const struct tti_op *op)
 {
     if (op->call.in_place) return 0;
@@ -239,7 +240,7 @@ void tti_staging_free(struct tti_staging *staging)
 
 /* ---- Copies -------------------------------------------------------------------------------------------------------- */
 
-/* One round's part of each block. */
+/* Copies one round's part of each block. */
 static tutti_status copy_blocks(const struct tti_staging *staging, const struct tti_op *op, uint64_t round, char *half,
                                 bool out, tutti_error *error)
 {
@@ -255,7 +256,7 @@ static tutti_status copy_blocks(const struct tti_staging *staging, const struct 
     return TUTTI_OK;
 }
 
-/* A v-form's output may have gaps, which stay as they are. */
+/* Copies a v-form's output, whose gaps stay as they are. */
 static tutti_status copy_out_table(const struct tti_staging *staging, const struct tti_op *op, const char *half,
                                    tutti_error *error)
 {
@@ -305,7 +306,7 @@ static struct slot *slot_of(struct tti_staging *staging, uint64_t round)
     return &staging->slots[round % SLOTS];
 }
 
-/* Rounds ahead of the one that the host is at are copied in while slots are free. */
+/* Copies in rounds ahead of the one that the host works on, while slots are free. */
 static tutti_status bring(struct tti_staging *staging, const struct tti_op *op, tutti_error *error)
 {
     while (staging->copied_in < staging->rounds && slot_of(staging, staging->copied_in)->state == FREE) {
@@ -343,7 +344,7 @@ bool tti_staging_is_copying(struct tti_staging *staging)
     return copying && tti_stream_state(staging->stager->in, &none) == TUTTI_OK;
 }
 
-/* The host's part of a round, on the slot. */
+/* Begins the host's part of a round, on the slot. */
 static void begin_round(struct tti_staging *staging, struct tti_started *started, const struct slot *slot)
 {
     struct tti_op *op = &started->op;
@@ -365,7 +366,7 @@ static void begin_round(struct tti_staging *staging, struct tti_started *started
     staging->running = true;
 }
 
-/* What the caller gave, for words. */
+/* Puts the caller's arguments back, for texts. */
 static void restore(const struct tti_staging *staging, struct tti_op *op)
 {
     op->in = staging->in;
@@ -387,8 +388,8 @@ static tutti_status run_round(struct tti_staging *staging, struct tti_started *s
     op->many = many;
     if (status != TUTTI_OK) return status;
     staging->running = false;
-    op->state = TTI_OP_QUEUED; /* nothing of it is under way on the host */
-    op->waiting_for = -1;      /* but for copies, which no rank that leaves can hold up */
+    op->state = TTI_OP_QUEUED; /* it does nothing on the host */
+    op->waiting_for = -1;      /* it waits for copies only, which no rank that leaves can hold up */
     restore(staging, op);
     TTI_TRY(copy_out(staging, op, slot, error));
     slot->state = GOING;

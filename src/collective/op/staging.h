@@ -14,18 +14,18 @@
 
 struct tti_staging;
 
-/* For an op whose ranks have met. NULL: *error says why. */
+/* Makes the staging of an op whose ranks have met. NULL: *error says why. */
 struct tti_staging *tti_staging_make(struct tti_started *started, tutti_error *error);
-/* Once its stream has come: takes it as far as it goes. OK at its end, IN_PROGRESS, or the error that broke the comm. Never
- * waits for the device. */
+/* Called once its stream has come: takes it as far as it goes. OK at its end, IN_PROGRESS, or the error that broke the
+ * comm. Never waits for the device. */
 tutti_status tti_staging_progress(struct tti_started *started);
-/* Whether copies are under way, which use the op's memory: on streams that end those whatever becomes of the op, unless the
- * device has failed and does nothing any more. */
+/* Returns true if copies are under way, which use the op's memory. On streams these end whatever becomes of the op,
+ * unless the device has failed and does nothing any more. */
 bool tti_staging_is_copying(struct tti_staging *staging);
-/* Memory that copies may still use is not given back. */
+/* Frees it; memory that copies may still use is not given back. */
 void tti_staging_free(struct tti_staging *staging);
 
-/* What a comm keeps for it. */
+/* The state that a comm keeps for staging. */
 /* The comm outlasts it. */
 tutti_status tti_stager_make(struct tti_device *device, tutti_comm *comm, struct tti_stager **stager,
                              tutti_error *error);

@@ -28,7 +28,7 @@ static void direct_errors(tutti_comm *comm, bool to_queue)
 
 /* ---- The right ------------------------------------------------------------------------------------------------- */
 
-/* The keeper's way in. */
+/* Lets the keeper use its right. Returns false if it has lost it. */
 static bool enter(tutti_comm *comm)
 {
     struct tti_queue *queue = &comm->queue;
@@ -51,7 +51,7 @@ static void leave(tutti_comm *comm)
     atomic_store_explicit(&comm->queue.inside, 0, memory_order_release);
 }
 
-/* The thread-local op becomes one of the queue. */
+/* Puts the thread-local op into the queue. */
 static void put_down(tutti_comm *comm)
 {
     struct tti_queue *queue = &comm->queue;
@@ -67,14 +67,14 @@ static void put_down(tutti_comm *comm)
     atomic_store_explicit(&queue->thread_local_op, NULL, memory_order_release);
 }
 
-/* The keeper, inside, gives up keeping: it is busy like anybody else from now on. */
+/* The keeper, while inside, stops keeping the right: it is busy like any other thread from now on. */
 static void resign(tutti_comm *comm)
 {
     struct tti_queue *queue = &comm->queue;
     uint32_t kept = TTI_BUSY_KEPT;
     while (!atomic_compare_exchange_weak_explicit(&queue->busy, &kept, TTI_BUSY_TAKEN, memory_order_acquire,
                                                   memory_order_relaxed)) {
-        kept = TTI_BUSY_KEPT; /* who asks right now sees it inside and leaves it the right */
+        kept = TTI_BUSY_KEPT; /* a thread that asks right now sees it inside and leaves it the right */
         tti_relax();
     }
     atomic_store_explicit(&queue->inside, 0, memory_order_relaxed);
@@ -93,7 +93,7 @@ static bool has_ops(const tutti_comm *comm)
     return atomic_load_explicit(&comm->queue.count, memory_order_acquire) != 0;
 }
 
-/* Anybody else asks for what is kept; false when the keeper is inside. */
+/* Called by other threads: asks for the kept right. Returns false if the keeper is inside. */
 static bool ask(tutti_comm *comm, bool for_ops)
 {
     struct tti_queue *queue = &comm->queue;
@@ -111,8 +111,8 @@ static bool ask(tutti_comm *comm, bool for_ops)
     return true;
 }
 
-/* `for_ops`: only if there are some in flight. Looked for once the right is taken: before, they may have ended meanwhile, and
- * their caller may be in a blocking call that needs no right. */
+/* Tries to take the right. `for_ops`: only if ops are in flight. That is checked once the right is taken: an op seen
+ * before may have ended meanwhile, and its caller may be in a blocking call that needs no right. */
 static bool try(tutti_comm *comm, bool for_ops)
 {
     struct tti_queue *queue = &comm->queue;
@@ -149,7 +149,7 @@ void tti_queue_take(tutti_comm *comm)
     enum { TURNS = 64 };
     int turns = 0;
     while (!tti_queue_try(comm)) {
-        if (++turns == TURNS) { /* it is not busy for a moment, but waits for an op, and may sleep */
+        if (++turns == TURNS) { /* the busy thread waits for an op, and may sleep */
             atomic_fetch_add_explicit(&comm->queue.wanted, 1, memory_order_seq_cst);
             comm->peers->wake(comm);
         }
@@ -172,18 +172,19 @@ void tti_thread_local_op_put_down(tutti_comm *comm)
 
 /* ---- The thread-local op -------------------------------------------------------------------------------------------- */
 
-/* Whether it is likely to be waited for by its thread before anything else happens; and the thread may keep the right. */
+/* Returns true if its thread is likely to wait for it before anything else happens, and the thread may keep the
+ * right. */
 static bool suits(const struct tti_op *op)
 {
     const tutti_comm *comm = op->comm;
     uintptr_t keeper = atomic_load_explicit(&comm->queue.keeper, memory_order_relaxed);
-    bool first = atomic_load_explicit(&comm->queue.count, memory_order_acquire) == 0; /* nobody changes the comm now */
+    bool first = atomic_load_explicit(&comm->queue.count, memory_order_acquire) == 0; /* no other thread is busy */
     return first && op->in_bytes + op->out_bytes <= TTI_STAGE_BYTES && op->many == NULL && op->shape.tables == NULL &&
            op->deadline_ms == 0 && comm->lanes == NULL && comm->trace == NULL && !comm->traits.crowded &&
            tti_sim == NULL && (keeper == 0 || keeper == self());
 }
 
-/* Takes the right in order to keep it; true: inside. */
+/* Takes the right in order to keep it. Returns true if the thread is inside then. */
 static bool keep(tutti_comm *comm)
 {
     struct tti_queue *queue = &comm->queue;
@@ -237,7 +238,7 @@ bool tti_thread_local_op_start(struct tti_op *op, tutti_op *handle)
     return true;
 }
 
-/* It has ended, and so has its handle. Its place is for the next one. */
+/* Called when the op has ended: its handle is void, and its place is for the next one. */
 static void end(tutti_comm *comm, struct tti_started *started)
 {
     struct tti_queue *queue = &comm->queue;

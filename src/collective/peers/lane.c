@@ -291,8 +291,7 @@ static void hear_break(struct tti_lanes *lanes, int peer, const struct tti_aside
     if (aside->head.bytes != sizeof failure) return;
     memcpy(&failure, aside->data, sizeof failure);
     failure.text[sizeof failure.text - 1] = '\0';
-    bool of_itself = failure.peer == peer || lanes->comm->traits.tolerant; /* a rank whose thread has ended says so
-                                                                            * itself */
+    bool of_itself = failure.peer == peer || lanes->comm->traits.tolerant; /* its own thread ended */
     if (failure.status == TUTTI_ERR_PEER_LOST && of_itself) tti_net_lose(lanes->net, aside->peer, failure.text);
     if (lanes->comm->traits.tolerant) return;
     lanes->heard_break = true;

@@ -222,8 +222,7 @@ void tti_net_keep(struct tti_net *net, void *memory);
  * propose again. */
 uint32_t tti_net_propose(struct tti_net *net);
 bool tti_net_take_id(struct tti_net *net, uint32_t proposed, struct tti_making *making);
-void tti_net_made(struct tti_net *net, struct tti_making *making); /* also if none was made; ignored if the number was
-                                                                    * not taken */
+void tti_net_made(struct tti_net *net, struct tti_making *making); /* or not; ignored if the number was not taken */
 
 /* Adds or removes a comm. */
 tutti_status tti_lanes_create(tutti_comm *comm, struct tti_net *net, uint32_t id, const struct tti_letter_sink *sink,
