@@ -100,6 +100,8 @@ static const struct cli_example run_examples[] = {
     {"tutti run -n 8 --bind core ./train --steps 100", "a core for each rank; words after the program are its own"},
     {"tutti run -n 2 --log-dir logs --tee ./hello", "output on the terminal, and in logs/rank-0.out, .err and so on"},
     {"tutti run --hosts a,b -n 2 ./hello", "two ranks on each of two hosts, started over ssh"},
+    {"tutti run --hosts a,b,c --spare 1 --max-restarts 3 -n 2 ./heal",
+     "four ranks on a and b, started again when they are lost; c takes those of a host that is lost"},
     {"tutti run --nnodes 2 --node-rank 0 --nproc-per-node 2 --master-addr a --key-file key ./hello",
      "the same without ssh: this on host a, and on the other host with --node-rank 1"},
     {"tutti run -n 4 --join-timeout-ms 5s ./hello", "an option of the library: the ranks see TUTTI_JOIN_TIMEOUT_MS=5s"},
@@ -138,7 +140,9 @@ const struct cli_page cli_run_page = {
         "On several hosts: --hosts starts a launcher on each over ssh, in the folder of the same name, and passes the "
         "job's key on over ssh, never on a command line; or `tutti run` is started on every host with torchrun's "
         "flags, "
-        "and --key-file names a copy of the same key. When one of the launchers ends, all of the job ends.\n\n"
+        "and --key-file names a copy of the same key. When one of the launchers ends, all of the job ends; with "
+        "--hosts, "
+        "--max-restarts and --spare a host that waits takes the ranks of one whose launcher has ended or is silent.\n\n"
         "With more than one rank, lines of output are printed whole, with the rank in front; a line longer than 32 KiB "
         "is printed as several. A single rank writes to the launcher's stdout and stderr itself. Rank 0 reads the "
         "launcher's stdin, unless that is a terminal (ranks are background processes, which may not read from one); "
