@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a user asks or says of a comm: who is in it, what is said about its next call, its memory, its switch-over sizes.
+ * What a user asks a comm or tells it: its ranks, what holds for its next call, its memory, its switch-over sizes.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/status.h"
@@ -87,7 +87,7 @@ struct tti_here tti_here(const tutti_comm *comm)
 tutti_status tti_inside_break(tutti_comm *comm, enum tti_kind operation, tutti_status status, const char *text)
 {
     TTI_TRY(tti_api_begin(comm, operation));
-    tti_queue_hold(comm); /* ops may be in flight, which end by it */
+    tti_queue_hold(comm); /* ops may be in flight; they end because the comm breaks */
     status = tti_queue_let_go(comm, tti_comm_break(comm, operation, status, comm->rank, "%s", text));
     tti_call_end(comm);
     return status;
@@ -104,18 +104,19 @@ tutti_comm *tti_inside(tutti_comm *comm, const char *who, const char *what)
 
 tutti_comm *tutti_within(tutti_comm *comm, int64_t deadline_ms)
 {
-    if (deadline_ms > TTI_WEEK_MS) deadline_ms = TTI_WEEK_MS; /* as the option */
+    if (deadline_ms > TTI_WEEK_MS) deadline_ms = TTI_WEEK_MS; /* the most that the option allows, too */
     if (comm != NULL) comm->caller.deadline_ms = deadline_ms < 1 ? 1 : deadline_ms;
     return comm;
 }
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
-/* By how much a buffer begins later than at a whole page. An operation moves the same place of all ranks' buffers at the
- * same time, and caches hold few lines whose addresses end alike: so by another number of pages on every rank and each time,
- * where two ranks' would not fit, and of lines where ranks are many. Each time by a few more lines, too, so that what is read
- * does not end like what was written a moment ago, for which the core would wait; one to three are the worst, five the best.
- * No more than an eighth of it. */
+/* Returns how many bytes later than a whole page a buffer begins. An operation moves the same place of all ranks'
+ * buffers at the same time, and caches hold few lines whose addresses end alike. So each rank's and each allocation's
+ * buffer begins a different number of pages later, with more than four ranks plus some lines; two ranks need no pages,
+ * since the lines of both fit. Each allocation also begins a few lines later than the one before: what is read must not
+ * end like what was written a moment ago, or the core would wait; one to three lines are the worst, five the best. The
+ * shift is at most an eighth of the buffer. */
 static size_t shift_of(tutti_comm *comm, size_t bytes)
 {
     enum { LINE = 64, PAGE = 64 /* lines */, SOME = 5, TURNS = 12, APART = 17 /* ranks */, MOST = 128 << 10 };
@@ -182,7 +183,7 @@ static tutti_status check_tuning(tutti_comm *comm, const tutti_tuning *tuning)
     return TUTTI_OK;
 }
 
-/* A barrier that also compares the tables. */
+/* Sets the table, after a barrier that also compares the ranks' tables. */
 tutti_status tutti_tuning_set(tutti_comm *comm, const tutti_tuning *tuning)
 {
     TTI_TRY(tti_api_begin(comm, TTI_TUNING));
@@ -194,7 +195,7 @@ tutti_status tutti_tuning_set(tutti_comm *comm, const tutti_tuning *tuning)
     struct tti_op *op = tti_op_fill(comm, TTI_TUNING, NULL, 0, NULL, 0, 0, TUTTI_TYPE_COUNT, -1);
     op->call.counts_signature = tti_counts_signature(words, (int)(sizeof words / sizeof *words));
     TTI_TRY(tti_api_run(op, NULL));
-    tti_queue_hold(comm); /* messages may be under way, and go by it */
+    tti_queue_hold(comm); /* messages may be under way, and they follow the table */
     comm->tuning = *tuning;
     tti_plan_cache_clear(&comm->engine->plans);
     tti_tuning_complete(&comm->tuning);

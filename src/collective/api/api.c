@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The collectives with equal counts, and what all entry points check. The v-forms are in api_v.c, messages between two
- * ranks in api_message.c.
+ * Implements the collectives with equal counts, and the checks that all entry points make. The v-forms are in api_v.c,
+ * messages between two ranks in api_message.c.
  */
 #define TUTTI_NO_CALL_SITES
 #include "collective/api/api.h"
@@ -20,10 +20,10 @@ static tutti_status broken_before(tutti_comm *comm, enum tti_kind kind)
 {
     if (tti_epoch_is_old(comm)) return tti_epoch_refuse_call(comm, kind);
     tutti_status status = tti_comm_notify(comm, kind);
-    /* the first to fail here: tell the error itself */
+    /* the first call that fails here reports the error itself */
     if (!atomic_exchange_explicit(&comm->errors.told, status != TUTTI_OK, memory_order_relaxed)) return status;
     tutti_error why = comm->errors.call;
-    if (status == TUTTI_ERR_EPOCH) return status; /* that of another rank: this one is to follow */
+    if (status == TUTTI_ERR_EPOCH) return status; /* another rank is in a later epoch: this one should follow it */
     tti_comm_refuse(comm, kind, TUTTI_ERR_BROKEN, "this comm is broken since an earlier error: %.360s", why.text);
     tti_comm_blame(comm, why.peer);
     return TUTTI_ERR_BROKEN;
@@ -46,11 +46,11 @@ static bool needs_all(enum tti_kind kind)
     return kind < TTI_LEAVE || (kind >= TTI_COMM_SPLIT && kind <= TTI_MESH);
 }
 
-/* A collective of a comm with restrictions. */
+/* Refuses collectives on a tolerant comm, and in handlers of an actor on the comm that the actor serves. */
 static tutti_status restrict_call(tutti_comm *comm, enum tti_kind kind)
 {
     if (!comm->traits.tolerant && !comm->traits.serves(comm)) return TUTTI_OK;
-    if (!comm->traits.tolerant) /* the comm itself may be in the midst of another thread's call */
+    if (!comm->traits.tolerant) /* the comm itself may be in use by another thread's call */
         return tti_latest_stray(
             tti_kind_name(kind), TUTTI_ERR_ARGUMENT,
             "%s: the handler of an actor must not call collectives of the comm that its actors were created on, since "
@@ -93,7 +93,7 @@ static __attribute__((noinline)) tutti_status refuse_broken(tutti_comm *comm, en
 
 static inline tutti_status begin_allowed(tutti_comm *comm, enum tti_kind kind)
 {
-    tti_thread_local_op_clear(comm); /* it lies where this call will */
+    tti_thread_local_op_clear(comm); /* its memory is the one that this call will use */
     comm->errors.call.status = TUTTI_OK;
     atomic_store_explicit(&comm->errors.shows_ended, false, memory_order_relaxed);
     if (comm->caller.stream != NULL && !goes_on_stream(kind)) return not_on_stream(comm, kind);
@@ -106,7 +106,7 @@ static __attribute__((noinline)) tutti_status begin_restricted(tutti_comm *comm,
     return begin_allowed(comm, kind);
 }
 
-/* Nothing is called where nothing is unusual, so no register is saved. */
+/* The usual path calls no function, so no register is saved. */
 tutti_status tti_api_begin(tutti_comm *comm, enum tti_kind kind)
 {
     if (comm == NULL) return tti_api_no_comm(kind);
@@ -115,8 +115,9 @@ tutti_status tti_api_begin(tutti_comm *comm, enum tti_kind kind)
     return comm->traits.restricted ? begin_restricted(comm, kind) : begin_allowed(comm, kind);
 }
 
-/* Whether the host's memory says anything about so many bytes. Small amounts are not looked at, since that takes as long as
- * they do; simulated data need no memory, and of a call on a stream api_stream.c asks the device. */
+/* Returns true if it is worth asking whether the host has so much memory. Small amounts are not checked, since the
+ * check takes as long as the operation; simulated data need no memory, and for a call on a stream api_stream.c asks the
+ * device. */
 static bool is_large(const tutti_comm *comm, uint64_t bytes)
 {
     if (bytes < UINT64_C(16) << 20 || comm->caller.stream != NULL) return false;
@@ -134,8 +135,8 @@ tutti_status tti_api_check_amount(tutti_comm *comm, enum tti_kind kind, const ch
                            tti_kind_name(kind), name, (unsigned long long)bytes, tti_bytes_text(total, had));
 }
 
-/* A count that was miscalculated is mostly absurd, and planning an operation for it would take hours. Of buffers with gaps,
- * which operations with a count for each rank may have, only the end is looked at. */
+/* A count that was miscalculated is mostly absurd, and planning an operation for it would take hours. Operations with a
+ * count for each rank may have buffers with gaps: only the end of these is checked. */
 static tutti_status check_memory(tutti_comm *comm, enum tti_kind kind, const struct tti_buffer *buffer)
 {
     if (!is_large(comm, buffer->bytes)) return TUTTI_OK;
@@ -195,7 +196,7 @@ tutti_status tti_api_check_rank(tutti_comm *comm, enum tti_kind kind, const char
 tutti_status tti_api_bytes(tutti_comm *comm, enum tti_kind kind, uint64_t count, size_t element, uint64_t blocks,
                            uint64_t *bytes)
 {
-    const uint64_t most = UINT64_C(1) << 56; /* no system gives a process more addresses */
+    const uint64_t most = UINT64_C(1) << 56; /* no system gives a process more addresses than this */
     uint64_t block, total;
     if (!__builtin_mul_overflow(count, (uint64_t)element, &block) && !__builtin_mul_overflow(block, blocks, &total) &&
         total <= most) {
@@ -210,7 +211,7 @@ tutti_status tti_api_bytes(tutti_comm *comm, enum tti_kind kind, uint64_t count,
 
 /* ---- Running --------------------------------------------------------------------------------------------------- */
 
-/* Apart, so that the usual way stays small enough to be inlined. */
+/* A function of its own, so that the usual path stays small enough to be inlined. */
 static __attribute__((noinline)) tutti_status run_elsewhere(struct tti_op *op, tutti_op *handle)
 {
     return op->comm->caller.stream == NULL ? tti_group_note(op, NULL, handle) : tti_stream_op_run(op, handle);
@@ -227,7 +228,7 @@ tutti_status tti_api_run(struct tti_op *op, tutti_op *handle)
 
 /* ---- Collectives with equal counts ----------------------------------------------------------------------------- */
 
-/* What a kind's buffers look like: blocks of `count` elements, or one per rank; used everywhere or at the root only. */
+/* Describes the buffers of a kind: blocks of `count` elements, or one per rank; used everywhere or at the root only. */
 struct form {
     bool in_blocks, out_blocks;
     bool in_at_root, out_at_root;
@@ -319,8 +320,9 @@ static void note(struct tti_op *op)
     comm->caller.noted_file = comm->caller.site_file;
 }
 
-/* The same call once more. What is said about it is rarely new, and is compared in the parts in which it was stored: a copy
- * would have to wait until these stores are done, which come behind those of the operation before. */
+/* Prepares the same call once more. Its site, name and deadline are rarely new, and are compared in the parts in which
+ * they were stored: a copy would have to wait until these stores are done, which come behind those of the operation
+ * before. */
 static void repeat(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
@@ -333,8 +335,8 @@ static void repeat(struct tti_op *op)
     note(op);
 }
 
-/* A call like the one before it, as in a loop, finds its op checked and filled. The arguments come by address: as a value
- * they would be copied, with the same delay. */
+/* A call like the one before it, as in a loop, finds its op checked and filled. The arguments are passed by address: as
+ * a value they would be copied, with the same delay. */
 static tutti_status collective(tutti_comm *comm, const struct tti_arguments *given, tutti_op *handle)
 {
     TTI_TRY(tti_api_begin(comm, given->kind));
@@ -351,7 +353,7 @@ static tutti_status collective(tutti_comm *comm, const struct tti_arguments *giv
 
 enum { NONE = -1 }; /* no reduction, or no root */
 
-/* Inlined, so that the arguments are stored once, where they are compared. */
+/* Makes a call that waits. Inlined, so that the arguments are stored once, where they are compared. */
 static inline tutti_status call(tutti_comm *comm, enum tti_kind kind, const void *in, void *out, size_t count,
                                 tutti_type type, int reduction, int root)
 {
@@ -362,7 +364,7 @@ static inline tutti_status call(tutti_comm *comm, enum tti_kind kind, const void
         NULL);
 }
 
-/* The same with a handle. */
+/* Makes the same call with a handle. */
 static tutti_status start(tutti_comm *comm, enum tti_kind kind, const void *in, void *out, size_t count,
                           tutti_type type, int reduction, int root, tutti_op *handle)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which device is a rank's.
+ * Chooses a rank's device.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/status.h"
@@ -18,7 +18,7 @@ int tutti_local_rank(const tutti_comm *comm)
     return tti_cluster_place(comm->lanes->net->cluster, comm->job_rank);
 }
 
-/* "cuda" with a number, in turns. */
+/* Opens "cuda" with a number; the ranks of a host take the GPUs in turn. */
 static tutti_status open_in_turn(const tutti_comm *comm, tutti_device **device, tutti_error *error)
 {
     char name[32];

@@ -41,7 +41,7 @@ static bool add_comm(struct tti_group *group, tutti_comm *comm)
     return true;
 }
 
-/* Forgets what was noted, but for what was started. */
+/* Forgets what was noted and not started. */
 static void empty(struct tti_group_comm *part)
 {
     while (part->first != NULL) {
@@ -100,7 +100,7 @@ tutti_status tti_group_without(tutti_comm *comm, enum tti_kind kind)
                            tti_kind_name(kind));
 }
 
-/* What a call of a group cannot be: OK, or refused. */
+/* Refuses calls that cannot be part of a group. */
 static tutti_status check(tutti_comm *comm, enum tti_kind kind, const tutti_op *handle)
 {
     const struct tti_caller *caller = &comm->caller;
@@ -198,7 +198,7 @@ tutti_status tutti_group_begin(tutti_comm *comm)
     return TUTTI_OK;
 }
 
-/* Why a comm cannot be added, or NULL. */
+/* Returns why a comm cannot be added, or NULL. */
 static const char *unfit(const tutti_comm *comm, const tutti_comm *other)
 {
     if (other == NULL) return "`other` is NULL";
@@ -211,7 +211,7 @@ static const char *unfit(const tutti_comm *comm, const tutti_comm *other)
     return NULL;
 }
 
-/* What is called on a comm that was not added would run at once: the group must not end as if nothing was wrong. */
+/* A call on a comm that was not added would run at once, so the group must not end as if nothing was wrong. */
 static tutti_status refuse_adding(tutti_comm *comm, tutti_status status, const char *why)
 {
     struct tti_group *group = comm->caller.group;
@@ -267,7 +267,7 @@ static tutti_status exchange(tutti_comm *comm, struct tti_group_comm *part)
     return status == TUTTI_OK ? results(comm, part) : status;
 }
 
-/* An op has them now, with what they have of devices. */
+/* Forgets the device part of the requests, which an op owns now. */
 static void give_away(struct tti_group_comm *part)
 {
     for (int i = 0; i < part->request_count; i++) tti_letter_of(&part->requests[i])->device = NULL;
@@ -308,7 +308,7 @@ static bool is_of_messages(const struct tti_group *group)
     return !others;
 }
 
-/* The comm that it was begun on has all errors. */
+/* Makes all comms of the group ready for ops. Errors are copied to the comm that the group was begun on. */
 static tutti_status make_ready(tutti_comm *comm, struct tti_group *group)
 {
     for (int i = 0; i < group->comm_count; i++) {
@@ -321,7 +321,7 @@ static tutti_status make_ready(tutti_comm *comm, struct tti_group *group)
     return TUTTI_OK;
 }
 
-/* NULL: no memory. */
+/* Returns the group's messages on one comm as an op; NULL: no memory. */
 static struct tti_started *make_pending(tutti_comm *comm, struct tti_group_comm *part)
 {
     struct tti_started *pending = tti_pending_new(part->comm, TTI_GROUP, part->requests, part->request_count);
@@ -344,7 +344,7 @@ static void add_collectives(tutti_comm *comm, struct tti_group_op *whole, int si
     }
 }
 
-/* The group as one op that is not started; NULL: no memory. Messages come first: what waits for them need not wait for
+/* Returns the group as one op that is not started; NULL: no memory. Messages come first, so that they need not wait for
  * anything else of this rank. */
 static struct tti_started *make_whole(tutti_comm *comm, struct tti_group *group, bool starts)
 {
@@ -356,7 +356,7 @@ static struct tti_started *make_whole(tutti_comm *comm, struct tti_group *group,
         struct tti_started *pending = part->request_count > 0 ? make_pending(comm, part) : NULL;
         if (pending != NULL) tti_group_op_add(whole->group, i, pending, part->requests->number);
         if (part->request_count == 0 || pending != NULL) continue;
-        tti_started_free(whole); /* and the pending messages of others */
+        tti_started_free(whole); /* frees the pending messages of other comms, too */
         whole = NULL;
     }
     for (int i = 0; i < group->comm_count && whole != NULL; i++)
@@ -365,7 +365,7 @@ static struct tti_started *make_whole(tutti_comm *comm, struct tti_group *group,
     return whole;
 }
 
-/* On their streams, before anything of the group is started. */
+/* Puts the messages on their streams, before anything of the group is started. */
 static tutti_status put_messages(tutti_comm *comm, struct tti_started *whole)
 {
     tutti_error error = {0};
@@ -389,7 +389,8 @@ static void start_part(struct tti_started *part)
     }
     tutti_status status = tti_stream_op_start(part);
     if (status == TUTTI_OK) return;
-    atomic_fetch_add_explicit(&part->op.comm->queue.count, 1, memory_order_release); /* it ends now */
+    /* the end of the op takes it off this count */
+    atomic_fetch_add_explicit(&part->op.comm->queue.count, 1, memory_order_release);
     tti_turn_fail(part, status, &comm->errors.call);
 }
 
@@ -442,7 +443,7 @@ static tutti_status run(tutti_comm *comm, struct tti_group *group, tutti_op *han
     return is_of_messages(group) ? exchange_messages(comm, group->comms, handle) : run_all(comm, group, handle);
 }
 
-/* Where its first comm is broken, calls on others must still be made: the other ranks make them. */
+/* Returns true if other comms have calls to make though the first one is broken: the other ranks make them. */
 static bool concerns_others(const struct tti_group *group)
 {
     const tutti_comm *comm = group->comms->comm;
@@ -478,6 +479,6 @@ tutti_status tutti_group_end_start(tutti_comm *comm, tutti_op *op)
 {
     if (tti_api_has_handle(op)) return end(comm, op);
     tutti_status status = tti_api_no_handle(comm, TTI_GROUP);
-    if (comm != NULL) tti_group_close(comm); /* it has ended in any case */
+    if (comm != NULL) tti_group_close(comm); /* the group ends in any case */
     return status;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What users do with handles of ops: waiting, testing, cancelling, dropping, starting again.
+ * What users do with handles of ops: they wait, test, cancel, drop, and start again.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
@@ -20,13 +20,13 @@
 
 #define MS INT64_C(1000000)
 
-/* An error of the rank that was given this handle; of the process where that cannot be said any more, or never could. */
+/* Notes an error for the rank that was given this handle, or for the process if that rank cannot be found. */
 static void note(tutti_op handle, const char *call, tutti_status status)
 {
     struct tti_told told = {.error = {.status = status, .rank = -1, .peer = -1}};
     snprintf(told.error.operation, sizeof told.error.operation, "%s", call);
     snprintf(told.error.text, sizeof told.error.text, "tutti_%s: %s", call, tutti_status_text(status));
-    tti_lock(&tti_handles.lock); /* its comm stays until it has given its places back */
+    tti_lock(&tti_handles.lock); /* the comm of the place is not freed before it has given its places back */
     const struct tti_started *started = tti_handle_place(handle);
     const tutti_comm *comm = started == NULL ? NULL : started->comm;
     bool given = comm != NULL && comm->traits.fork_count == tti_fork_count() && handle.id >= started->first_id &&
@@ -36,7 +36,7 @@ static void note(tutti_op handle, const char *call, tutti_status status)
     tti_unlock(&tti_handles.lock);
 }
 
-/* No comm keeps this error. Logged a few times only: somebody may poll. */
+/* Reports an error that no comm keeps. It is logged a few times only, since the caller may poll. */
 static __attribute__((noinline)) tutti_status report(const char *call, tutti_op handle, tutti_status status)
 {
     enum { TOLD_MOST = 8 };
@@ -60,8 +60,8 @@ static inline tutti_status told(const char *call, tutti_op handle, tutti_status 
 
 /* ---- For users ------------------------------------------------------------------------------------------------- */
 
-/* The end of a handle, or of one round of a persistent one: tells what the op ended with. An error that is there stays if that
- * was success: it may be of a call that another thread makes, and is about to explain. */
+/* Ends a handle, or one round of a persistent one, and returns the op's status. If the op succeeded, an error that the
+ * comm has stays: it may come from another thread's call, which is about to explain it. */
 static tutti_status collect(struct tti_started *started, tutti_status status)
 {
     tutti_comm *comm = started->comm;
@@ -77,7 +77,7 @@ static tutti_status collect(struct tti_started *started, tutti_status status)
         return TUTTI_ERR_EPOCH;
     }
     bool alone = status == TUTTI_ERR_TRUNCATED || (status == TUTTI_ERR_CANCELLED && started->error == NULL);
-    if (alone && started->pending != NULL) { /* the comm is whole */
+    if (alone && started->pending != NULL) { /* the comm itself is not broken */
         tutti_error error;
         tti_pending_explain(started->pending, &error);
         tti_comm_show(comm, &error);
@@ -121,7 +121,7 @@ tutti_status tutti_wait_for(tutti_op op, int64_t timeout_ms)
         TTI_TRY(tti_handle_find_queued(op, &started));
     }
     if (timeout_ms != 0 && started->external != NULL) TTI_TRY(tti_external_may_wait(started));
-    if (timeout_ms == 0) tti_queue_ask(started, false); /* there is no time to wait in */
+    if (timeout_ms == 0) tti_queue_ask(started, false); /* without time to wait, the op is polled once */
     return collect(started, tti_queue_await(started, after_ms(timeout_ms)));
 }
 
@@ -142,7 +142,7 @@ tutti_status tutti_test(tutti_op op)
     return collect(started, status);
 }
 
-/* The first of the ops that has ended; `count` when none has. Helps those that have not. */
+/* Finds the first of the ops that has ended; sets `count` when none has. Takes forward those that have not. */
 static tutti_status look_for_any(const tutti_op *ops, size_t count, size_t *index, bool polls)
 {
     bool any = false;
@@ -191,7 +191,8 @@ tutti_status tutti_wait_all(const tutti_op *ops, size_t count)
     return first;
 }
 
-/* Not logged: another thread may have waited for it just before, and nothing is wrong then. */
+/* Notes the error without logging it: another thread may have waited for the op just before, and nothing is wrong
+ * then. */
 static tutti_status cancel_late(tutti_op op, tutti_status status)
 {
     note(op, "cancel", status);
@@ -204,7 +205,8 @@ tutti_status tutti_cancel(tutti_op op)
     tutti_status status = tti_handle_find_queued(op, &started);
     if (status != TUTTI_OK) return cancel_late(op, status);
     tutti_comm *comm = started->comm;
-    tti_lock(&comm->queue.lock); /* another thread may have waited for it, and its place be another op's by now */
+    /* another thread may have waited for it, so that its place may belong to another op by now */
+    tti_lock(&comm->queue.lock);
     bool there = atomic_load_explicit(&started->id, memory_order_relaxed) == op.id;
     tutti_comm *runs = there ? started->op.comm : comm;
     struct tti_group_op *group = there && tti_is_group(started) ? started->group : NULL;
@@ -228,7 +230,7 @@ tutti_status tutti_cancel(tutti_op op)
         tti_group_wake(group);
         return TUTTI_OK;
     }
-    runs->peers->wake(runs); /* somebody may sleep while waiting for it */
+    runs->peers->wake(runs); /* a thread may sleep while it waits for the op */
     tti_service_wake(runs, TTI_AT_ONCE);
     return TUTTI_OK;
 }
@@ -247,7 +249,7 @@ tutti_status tutti_drop(tutti_op op)
     return TUTTI_OK;
 }
 
-/* What was said when it was prepared still holds, unless something else is said now. */
+/* The site and deadline of the time when it was prepared hold, unless new ones are given now. */
 static void renew(struct tti_started *started)
 {
     const tutti_comm *comm = started->comm;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Joining and leaving, and tutti_main, which does both.
+ * Implements joining and leaving, and tutti_main, which does both.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
@@ -48,7 +48,8 @@ static tutti_status read_options(tutti_options *options, int rank, tutti_error *
     return TUTTI_OK;
 }
 
-/* A misspelt option would be ignored without a word: said once, by the first process of the job. */
+/* Warns of variables that look like misspelt options, which would be ignored otherwise; done once, by the first process
+ * of the job. */
 static void tell_strays(const tutti_launch *launch)
 {
     static atomic_bool told;
@@ -88,7 +89,7 @@ static size_t area_size(const tutti_options *options, int ranks, bool processes)
 
 enum { PAIRED_BYTES = 512 << 10 };
 
-/* Rank 0's table, but for what a host decides for itself. */
+/* Takes over rank 0's table, except for what each host decides for itself. */
 static void agree_on_tuning(tutti_comm *comm, const struct tti_cluster *cluster)
 {
     tutti_tuning own = comm->tuning;
@@ -100,7 +101,7 @@ static void agree_on_tuning(tutti_comm *comm, const struct tti_cluster *cluster)
     if (cluster->crowded && comm->tuning.message_paired == 0) comm->tuning.message_paired = PAIRED_BYTES;
 }
 
-/* A comm of all ranks over several hosts. */
+/* Makes a comm of all ranks over several hosts. */
 static tutti_status create_over(struct tti_cluster *cluster, const struct tti_cluster_local_rank *local_rank,
                                 const tutti_comm *before, struct tti_net *net, tutti_comm **comm, tutti_error *error)
 {
@@ -135,19 +136,19 @@ tutti_status tti_join_sit_down(struct tti_cluster *cluster, int index, const tut
                                tutti_error *error)
 {
     const struct tti_cluster_local_rank copy = cluster->local_ranks[index],
-                                        *local_rank = &copy; /* the cluster may go first */
+                                        *local_rank = &copy; /* the cluster may be freed before the comm */
     struct tti_net *net = NULL;
     tutti_status status;
     if (local_rank->transport == NULL) {
         status = tti_comm_create_all(local_rank->world, local_rank->rank, before, comm, error);
-        /* the others have joined already: let them know */
+        /* the others have joined already: tell them that this rank is lost */
         if (status != TUTTI_OK) tti_world_mark(local_rank->world, local_rank->rank, TTI_RANK_LOST);
         tti_cluster_release(cluster);
     } else if ((status = tti_net_create(local_rank->transport, &net, error)) == TUTTI_OK) {
         net->cluster = cluster;
         net->release = release_cluster;
         status = create_over(cluster, local_rank, before, net, comm, error);
-        tti_net_release(net); /* the comm holds it */
+        tti_net_release(net); /* the comm holds it now */
     } else {
         local_rank->transport->ops->close(local_rank->transport, 0);
         tti_cluster_release(cluster);
@@ -156,7 +157,8 @@ tutti_status tti_join_sit_down(struct tti_cluster *cluster, int index, const tut
     return status;
 }
 
-/* After a failure the launcher may be about to start a process again, which was the cause: then all begin anew. */
+/* Returns true if the join begins anew. It may have failed because a process died that the launcher is about to start
+ * again; then all begin anew. */
 static bool begins_anew(const struct tti_board *board, tutti_error *error)
 {
     enum { MOVES_MS = 2000 };
@@ -172,17 +174,17 @@ static bool begins_anew(const struct tti_board *board, tutti_error *error)
     return true;
 }
 
-/* What a process brings that the launcher has started again, or whose world is rebuilt. */
+/* Fills in the epoch and timeout of a process that the launcher has started again, or whose world is rebuilt. */
 static void prepare_sequel(struct tti_sequel *sequel, const struct tti_board *board, const tutti_options *options)
 {
     sequel->generation = board->generation;
     if (sequel->generation > 0 && sequel->epoch < tti_board_epochs(board)) sequel->epoch = tti_board_epochs(board);
     if (sequel->generation == 0 || sequel->timeout_ms > 0) return;
-    sequel->timeout_ms = options->deadline_ms; /* the others come when an op of theirs has failed */
+    sequel->timeout_ms = options->deadline_ms; /* the others come after an op of theirs has failed */
     if (sequel->timeout_ms < options->join_timeout_ms) sequel->timeout_ms = options->join_timeout_ms;
 }
 
-/* Process 0 waits elsewhere since its host was lost. */
+/* Returns the address of process 0, which waits on another host if its first one was lost. */
 static const char *find_root(const char *first, const struct tti_board *board, char *address, size_t bytes)
 {
     char host[256] = "";
@@ -215,7 +217,7 @@ static tutti_status join_cluster(const struct tti_cluster_launch *launch, const 
     return *cluster != NULL ? TUTTI_OK : error->status;
 }
 
-/* Joins as the ranks of one process of a job. */
+/* Joins all ranks of one process of a job. */
 static tutti_status join_job(const struct tti_cluster_launch *launch, const tutti_options *options, tutti_comm **comms,
                              tutti_error *error)
 {
@@ -229,7 +231,7 @@ static tutti_status join_job(const struct tti_cluster_launch *launch, const tutt
     TTI_TRY(join_cluster(launch, &located, &cluster, error));
     tutti_status first = TUTTI_OK;
     int count = launch->ranks_each;
-    for (int i = 0; i < count; i++) { /* all of them: each local rank has to be taken or given back */
+    for (int i = 0; i < count; i++) { /* all of them: each local rank must be taken or given back */
         tutti_error other = {0};
         tutti_status status = tti_join_sit_down(cluster, i, NULL, &comms[i], first == TUTTI_OK ? error : &other);
         if (status != TUTTI_OK) comms[i] = NULL;
@@ -263,7 +265,7 @@ tutti_status tutti_join_as(const char *job, int rank, int size, const tutti_opti
     return status == TUTTI_OK ? TUTTI_OK : stillborn(&error, world);
 }
 
-/* For a launcher's store: rank 0 tells there where it waits. */
+/* Context for a launcher's store, in which rank 0 publishes its address. */
 struct teller {
     const tutti_launch *launch;
     int64_t deadline_ns;
@@ -280,11 +282,12 @@ static tutti_status look_up(void *context, char *text, size_t bytes, int64_t dea
     return tti_launch_lookup(((const struct teller *)context)->launch, text, bytes, deadline_ns, error);
 }
 
-/* Where processes of a launcher that has no store find rank 0. */
+/* Sets the address of rank 0 for processes whose launcher has no store. */
 static void address_of(const tutti_launch *launch, char *address, size_t bytes)
 {
     address[0] = '\0';
-    if (launch->host[0] != '\0' && launch->store[0] == '\0') /* else it is the store's, where rank 0 cannot wait */
+    /* otherwise this is the store's address, on which rank 0 cannot wait */
+    if (launch->host[0] != '\0' && launch->store[0] == '\0')
         snprintf(address, bytes, "%s:%d", launch->host, launch->port);
 }
 
@@ -319,7 +322,7 @@ tutti_status tti_join_alone(const tutti_options *options, int ranks, tutti_comm 
     return join_job(&launch, options, comms, error);
 }
 
-/* The job that the launcher tells of, or a job of this process alone. */
+/* Joins the job that the launcher describes, or a job of this process alone. */
 static tutti_status join_launched(tutti_launch *launch, const tutti_options *options, int ranks, tutti_comm **comms,
                                   tutti_error *error)
 {
@@ -342,7 +345,7 @@ static tutti_status join_launched(tutti_launch *launch, const tutti_options *opt
     return status;
 }
 
-/* Who cannot make sense of what the launcher says has no more to ask it. */
+/* Reads the launch. If it makes no sense, the launcher is asked nothing more. */
 static tutti_status read_launch(const tutti_options *options, tutti_launch *launch, tutti_error *error)
 {
     tutti_status status = tti_launch_read(options, launch, error);
@@ -372,7 +375,8 @@ tutti_status tutti_join(tutti_comm **world)
     return status == TUTTI_OK ? TUTTI_OK : stillborn(&error, world);
 }
 
-/* For the ranks of its host, who see it in comms of their own, also where the world goes by a transport. */
+/* Marks the state of this rank for the ranks of its host, which see it in their own comms, also if the world uses a
+ * transport. */
 static void mark_here(const tutti_comm *world, enum tti_rank_state state)
 {
     const struct tti_cluster *cluster = world->lanes == NULL ? NULL : world->lanes->net->cluster;
@@ -380,7 +384,7 @@ static void mark_here(const tutti_comm *world, enum tti_rank_state state)
         tti_world_mark(world->world, cluster == NULL ? world->rank : cluster->ranks[world->rank].local, state);
 }
 
-/* Of a comm that has lost a rank the others are told that first: it is why this one leaves. */
+/* If the comm has lost a rank, the others are told of that first: it is the reason why this rank leaves. */
 static void take_leave(tutti_comm *comm)
 {
     if (!tti_comm_is_broken(comm)) tti_comm_health(comm, TTI_LEAVE, false);
@@ -388,7 +392,7 @@ static void take_leave(tutti_comm *comm)
     if (comm->lanes != NULL && comm->members == NULL) mark_here(comm, TTI_RANK_LEFT);
 }
 
-/* A world that was rebuilt and not freed. */
+/* Leaves a world that was rebuilt and not freed. */
 static void leave_rebuilt(tutti_comm *world)
 {
     take_leave(world);
@@ -396,7 +400,7 @@ static void leave_rebuilt(tutti_comm *world)
     if (world->lanes != NULL) tti_net_part(world->lanes->net);
 }
 
-/* Comms that were split off and not freed will not be used any more. */
+/* Leaves the comms that were split off and not freed; they will not be used any more. */
 static void leave_others(tutti_comm *comm)
 {
     mark_here(comm, TTI_RANK_GONE);
@@ -459,7 +463,7 @@ struct gate {
     bool open;
 };
 
-enum { LOSE_MS = 20 }; /* for each comm, of the 100 in which all others have to know */
+enum { LOSE_MS = 20 }; /* the time for each comm, out of 100 ms in which all others must know */
 
 struct rank_task {
     struct tti_task task;
@@ -471,7 +475,7 @@ struct rank_task {
     char **argv;
 };
 
-/* Beside the service thread, unless who has ended was in a call himself. */
+/* Breaks the comm, beside the service thread unless the thread that ended was in a call itself. */
 static void lose_comm(tutti_comm *comm)
 {
     int64_t until = tti_now_ns() + LOSE_MS * INT64_C(1000000);
@@ -482,7 +486,7 @@ static void lose_comm(tutti_comm *comm)
     if (taken) tti_queue_give_back(comm);
 }
 
-/* A rank of this process that will not leave: its peers have to know. */
+/* Tells the peers of a rank of this process that it ended without leaving. */
 static void lose_comms(tutti_comm *world)
 {
     struct tti_lanes *lanes = world->lanes == NULL ? NULL : world->lanes->net->lanes;
@@ -518,7 +522,7 @@ static void *run_rank(void *argument)
 {
     struct rank_task *rank = argument;
     if (!goes_through(rank->gate)) return NULL;
-    pthread_cleanup_push(lose_rank, rank); /* work may end its thread without returning */
+    pthread_cleanup_push(lose_rank, rank); /* the user's work may end its thread without returning */
     rank->comm->traits.of_main = true;
     rank->result = rank->work(rank->comm, rank->argc, rank->argv);
     pthread_cleanup_pop(0);
@@ -558,7 +562,7 @@ static int run_threads(struct rank_task *tasks, int count)
     return result;
 }
 
-/* What tutti_main returns where it could not join. All arguments come from the environment here. */
+/* Returns the exit status of tutti_main after it could not join. All arguments come from the environment there. */
 static int failed_with(tutti_status status)
 {
     return strcmp(tutti_status_group(status), "argument") == 0 ? 2 : 1;

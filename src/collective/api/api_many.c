@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collectives on many pieces: every piece is checked like a call of its own, and against the others; how they run is in
- * many.c.
+ * Implements collectives on many pieces: every piece is checked like a call of its own, and against the others;
+ * op/many.c runs them.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
@@ -15,7 +15,7 @@
 struct many_call {
     tutti_comm *comm;
     enum tti_kind kind;         /* TTI_ALL_REDUCE_MANY */
-    struct tti_arguments given; /* what all pieces have; and of the piece that is looked at, the rest */
+    struct tti_arguments given; /* what all pieces have in common, and the rest from the piece that is checked */
     const tutti_piece *pieces;
     size_t count;
     tutti_op *handle; /* NULL: the call waits */
@@ -43,7 +43,8 @@ static tutti_status overlap(const struct many_call *call, const struct range *on
                            tti_kind_name(call->kind), a < b ? a : b, a < b ? b : a);
 }
 
-/* Each range against what reaches furthest before it: read ones may overlap each other. */
+/* Compares each range with the one that reaches furthest before it: ranges that are only read may overlap each
+ * other. */
 static tutti_status check_ranges(const struct many_call *call, struct range *ranges, size_t count)
 {
     const struct range *written = NULL, *read = NULL;
@@ -64,7 +65,7 @@ static size_t add_ranges(const struct tti_buffers *buffers, const tutti_piece *p
     uintptr_t in = (uintptr_t)piece->in, out = (uintptr_t)piece->out;
     struct range read = {in, in + buffers->in_bytes, number, false};
     struct range written = {out, out + buffers->out_bytes, number, true};
-    if (buffers->in_place && buffers->in_bytes > 0) { /* one of them lies in the other */
+    if (buffers->in_place && buffers->in_bytes > 0) { /* one of them lies inside the other */
         ranges[0] = buffers->in_bytes > buffers->out_bytes ? read : written;
         ranges[0].written = true;
         return 1;
@@ -75,8 +76,8 @@ static size_t add_ranges(const struct tti_buffers *buffers, const tutti_piece *p
     return count;
 }
 
-/* Whether they surely do not overlap, at a glance: those that are written lie in order, as tensors of a model mostly do, and
- * all that are only read lie elsewhere. */
+/* Returns true if a quick check shows that they do not overlap: those that are written lie in order, as tensors of a
+ * model mostly do, and all that are only read lie elsewhere. */
 static bool are_apart(const struct range *ranges, size_t count)
 {
     uintptr_t read_begin = UINTPTR_MAX, read_end = 0, first = UINTPTR_MAX, last = 0;
@@ -96,7 +97,7 @@ static bool are_apart(const struct range *ranges, size_t count)
 
 /* ---- Checks ---------------------------------------------------------------------------------------------------- */
 
-/* The error says which piece it is about. */
+/* Adds to the error which piece it is about. */
 static tutti_status name_piece(const struct many_call *call, size_t number, tutti_status status)
 {
     tutti_error *error = &call->comm->errors.call;
@@ -116,7 +117,7 @@ static tutti_status check_piece(struct many_call *call, size_t number, struct tt
     return status == TUTTI_OK ? TUTTI_OK : name_piece(call, number, status);
 }
 
-/* Room for `ranges` is for two of each piece. */
+/* Checks all pieces. `ranges` has room for two of each piece. */
 static tutti_status check_pieces(struct many_call *call, struct range *ranges, struct tti_many *many)
 {
     uint64_t elements = 0, blocks = (uint64_t)call->comm->size, ignored;
@@ -172,7 +173,7 @@ static tutti_status make_many(struct many_call *call, struct tti_many **made)
     return TUTTI_OK;
 }
 
-/* Memory that every rank can reach, so that small pieces of private memory go as fast as others. */
+/* Allocates a buffer that every rank can reach, so that small pieces of private memory go as fast as others. */
 static tutti_status make_pack(const struct many_call *call, const struct tti_op *op)
 {
     tutti_comm *comm = call->comm;
@@ -206,7 +207,7 @@ static tutti_status run(struct many_call call)
     op->watched = true;
     tutti_status status = fill(&call, op);
     if (status == TUTTI_OK) status = tti_api_run(op, call.handle);
-    tti_free(op->many); /* NULL when it was started: then it is the started op's */
+    tti_free(op->many); /* NULL if it was started: the started op owns it then */
     op->many = NULL;
     return status;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * send, recv, sendrecv and probe: checking arguments, posting, waiting. Groups are in api_group.c.
+ * Implements send, recv, sendrecv and probe: checks arguments, posts, waits. Groups are in api_group.c.
  */
 #define TUTTI_NO_CALL_SITES
 #include "collective/api/api_message.h"
@@ -14,7 +14,7 @@
 #include "collective/op/pending.h"
 #include "device/stream.h"
 
-/* A call that waits is refused where it must not. */
+/* Begins a call. A call that waits is refused in a callback. */
 static tutti_status begin(tutti_comm *comm, enum tti_kind kind, const tutti_op *handle)
 {
     TTI_TRY(tti_api_begin(comm, kind));
@@ -87,7 +87,7 @@ static void make_recv(struct tti_message_request *request, tutti_comm *comm, con
     request->number = 0;
 }
 
-/* Into the group, or under way with a handle. */
+/* Adds the requests to the group, or starts them with a handle. */
 static tutti_status hand_on(tutti_comm *comm, enum tti_kind kind, struct tti_message_request *requests, int count,
                             tutti_op *handle)
 {
@@ -96,7 +96,8 @@ static tutti_status hand_on(tutti_comm *comm, enum tti_kind kind, struct tti_mes
                                       : tti_queue_pending(comm, kind, requests, count, handle);
 }
 
-/* Whether a message may go without a letter: nobody but the caller uses the comm, and nobody wants to hear more of it. */
+/* Returns true if a message may go without a letter: only the caller uses the comm, and nothing needs a record of the
+ * message. */
 static bool may_go_at_once(tutti_comm *comm, const tutti_op *handle)
 {
     if (comm->caller.group != NULL || comm->caller.preparing || tti_traced(comm) || !tti_queue_is_idle(comm))
@@ -113,7 +114,7 @@ static tutti_status end_at_once(tutti_comm *comm, tutti_op *handle)
 
 /* ---- On a stream --------------------------------------------------------------------------------------------------- */
 
-/* What the messages of a call are told of its stream, and of their memory there. */
+/* Makes the device part of each message: its stream, and its memory there. */
 static tutti_status make_devices(tutti_comm *comm, enum tti_kind kind, struct tti_message_request *requests, int count)
 {
     tutti_error error = {0};
@@ -172,9 +173,9 @@ static tutti_status run_on_stream(tutti_comm *comm, enum tti_kind kind, struct t
 struct batch {
     tutti_comm *comm;
     enum tti_kind kind;
-    bool drives; /* others are in flight on this comm: takes them forward too */
+    bool drives; /* other ops are in flight on this comm: this call takes them forward, too */
     struct tti_letter *const *letters;
-    int count, ended; /* all before this one */
+    int count, ended; /* all letters before number `ended` have ended */
     int waiting_for;
 };
 
@@ -209,7 +210,8 @@ static bool batch_unmet(void *object, uint64_t *stand)
     return unmet;
 }
 
-/* A message to or from the own rank that has found no partner when all are posted never will, while the rank waits. */
+/* Cancels messages to or from the own rank that have found no partner after all are posted: they never will while the
+ * rank waits. */
 static void cancel_hopeless(tutti_comm *comm, struct tti_letter *const *letters, int count)
 {
     tti_messages_lock(comm);
@@ -221,7 +223,7 @@ static void cancel_hopeless(tutti_comm *comm, struct tti_letter *const *letters,
     tti_messages_unlock(comm);
 }
 
-/* Who takes others forward may find the comm broken there, and all letters ended with that. */
+/* Returns true if letters ended because the comm broke, which a caller may find when it takes other ops forward. */
 static bool were_broken_off(const tutti_comm *comm, struct tti_letter *const *letters, int count)
 {
     if (!tti_comm_is_broken(comm)) return false;
@@ -270,7 +272,7 @@ static tutti_status hopeless(const struct tti_letter *letter, enum tti_kind kind
                            what);
 }
 
-/* What a letter of a call of its own came to. */
+/* Returns the status of a letter that was a call of its own, and explains an error. */
 static tutti_status outcome(const struct tti_letter *letter, enum tti_kind kind)
 {
     if (letter->status == TUTTI_ERR_CANCELLED) return hopeless(letter, kind);
@@ -313,7 +315,7 @@ static tutti_status end(tutti_comm *comm, tutti_status status)
     return status;
 }
 
-/* Another thread may end it, one that moves frames for another comm. */
+/* Reads the status under the lock: another thread, which moves frames for another comm, may end the letter. */
 static tutti_status status_of(const struct tti_letter *letter)
 {
     tti_messages_lock(letter->comm);
@@ -486,7 +488,7 @@ tutti_status tutti_sendrecv_start(tutti_comm *comm, const void *in, size_t in_co
 
 /* ---- Probing --------------------------------------------------------------------------------------------------- */
 
-/* Of a rank that only looks, again and again: what a wait would look for from time to time. */
+/* For a rank that probes again and again: returns true when it is time to do what a wait does from time to time. */
 static bool is_time_to_poll(tutti_comm *comm)
 {
     enum { POLL_NS = 10000000 };
@@ -513,12 +515,13 @@ static tutti_status look_once(tutti_comm *comm, struct tti_recv *recv)
     int peer = recv->letter.peer;
     bool looks = is_time_to_poll(comm);
     bool alone = looks &&
-                 tti_messages_deserted(comm, peer); /* before looking: what they sent they sent before leaving */
+                 /* asked before the probe: a rank that has left sent its messages before that */
+                 tti_messages_deserted(comm, peer);
     tti_recv_post(recv);
     tutti_status status = tti_messages_progress(comm);
     if (status == TUTTI_OK && looks) status = tti_comm_health(comm, TTI_PROBE, !comm->traits.all_threads);
     char who[160];
-    if (looks && comm->traits.tolerant) /* notes who is */
+    if (looks && comm->traits.tolerant) /* records which ranks are lost */
         comm->peers->find_lost(comm, 0, !comm->traits.all_threads, who, sizeof who);
     if (status != TUTTI_OK) {
         tti_error_name(comm->errors.sink, TTI_PROBE);
@@ -545,7 +548,7 @@ static tutti_status find(tutti_comm *comm, int peer, int tag, tutti_message *mes
     return TUTTI_OK;
 }
 
-/* A probe uses no memory, and looks at once: the stream must only be one that a receive could be put on. */
+/* A probe uses no memory, and completes at once: the stream must only be one on which a receive could be put. */
 static tutti_status check_probed_on(tutti_comm *comm)
 {
     tutti_error error = {0};

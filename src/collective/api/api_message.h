@@ -8,8 +8,8 @@
 #include "collective/api/api.h"
 #include "collective/message/message_request.h"
 
-/* Waits until all have ended, or the comm has broken and nobody can touch their buffers any more. Statuses of single
- * letters are the caller's to look at. */
+/* Waits until all have ended, or the comm has broken and nobody can touch their buffers any more. The caller reads the
+ * statuses of single letters. */
 tutti_status tti_letters_wait(tutti_comm *comm, enum tti_kind kind, struct tti_letter *const *letters, int count,
                               int64_t deadline_ms);
 
@@ -17,7 +17,7 @@ tutti_status tti_letters_wait(tutti_comm *comm, enum tti_kind kind, struct tti_l
 tutti_status tti_group_post(tutti_comm *comm, enum tti_kind kind, const struct tti_message_request *requests, int count,
                             const tutti_op *handle);
 
-/* Of a tolerant comm: posts what a blocking call is about as an op, and waits for it. */
+/* For a tolerant comm: posts the messages of a blocking call as an op, and waits for it. */
 tutti_status tti_message_requests_run(tutti_comm *comm, enum tti_kind kind, struct tti_message_request *requests,
                                       int count);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collectives on a stream of a device: checking, meeting, and handing the op to the comm that carries it out (turn.h).
+ * Implements collectives on a stream of a device: checks the call, lets the ranks meet, and hands the op to the comm
+ * that carries it out (turn.h).
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
@@ -24,13 +25,14 @@ tutti_comm *tutti_on(tutti_comm *comm, tutti_stream *stream)
 {
     if (comm == NULL) return NULL;
     comm->caller.stream = stream;
-    comm->caller.repeats = false; /* the op before was another */
+    comm->caller.repeats = false; /* the op before was on another stream */
     return comm;
 }
 
 /* ---- The comm that carries ops out ----------------------------------------------------------------------------------- */
 
-/* Collective, at a comm's first call on a stream. The call that is under way goes on after it. */
+/* Makes the comm that carries out ops on streams. Collective, at a comm's first call on a stream; the call that is
+ * under way goes on after it. */
 static tutti_status make_data(tutti_comm *comm, struct tti_stream *stream)
 {
     struct tti_caller caller = comm->caller;
@@ -53,7 +55,7 @@ static tutti_status make_data(tutti_comm *comm, struct tti_stream *stream)
 
 /* ---- One op ---------------------------------------------------------------------------------------------------------- */
 
-/* The counts of a v-form lie in tables of the comm that carries it out. */
+/* Allocates tables for the counts of a v-form in the comm that carries it out. */
 static bool make_tables(struct tti_started *started)
 {
     struct tti_engine *engine = started->op.comm->engine;
@@ -74,7 +76,7 @@ static bool make_pack(const struct tti_started *started)
     return engine->pack != NULL;
 }
 
-/* Another comm carries it out. */
+/* Hands the op to the comm that carries it out. */
 static bool hand_over(struct tti_started *started)
 {
     tutti_comm *data = started->turn->comm->queue.streams->data;
@@ -101,7 +103,7 @@ static tutti_status check_stream(const tutti_comm *comm, struct tti_stream *stre
     return TUTTI_OK;
 }
 
-/* What the call is put on, and the memory that it uses. NULL: *error says why not. */
+/* Returns a record of the call's stream and of the memory that it uses. NULL: *error says why not. */
 static struct tti_turn *make_turn(const struct tti_op *op, tutti_error *error)
 {
     struct tti_stream *stream = tti_stream_take(op->comm->caller.stream, error);
@@ -120,7 +122,7 @@ static struct tti_turn *make_turn(const struct tti_op *op, tutti_error *error)
     return NULL;
 }
 
-/* It was not started. One that was prepared, or is of a group, keeps its place. */
+/* Gives up an op that was not started. If it was prepared, or belongs to a group, it keeps its place. */
 static void give_up(struct tti_started *started)
 {
     if (!started->persistent && started->group == NULL) {
@@ -131,7 +133,7 @@ static void give_up(struct tti_started *started)
     tti_turn_reset(started);
 }
 
-/* The ranks' first meeting: it is called what the op is called. */
+/* Fills in the op of the ranks' first meeting, which has the same name and site as the op itself. */
 static struct tti_op *fill_meeting(const struct tti_started *started)
 {
     const struct tti_turn *turn = started->turn;
@@ -144,7 +146,7 @@ static struct tti_op *fill_meeting(const struct tti_started *started)
     return op;
 }
 
-/* The second one, where a provider carries it out: what the launcher says. */
+/* Fills in the op of the second meeting, if a provider carries out the op: the launcher tells its verdict. */
 static struct tti_op *fill_verdict(const struct tti_started *started)
 {
     struct tti_verdict *verdict = &started->turn->verdict;
@@ -158,7 +160,7 @@ static struct tti_op *fill_verdict(const struct tti_started *started)
     return op;
 }
 
-/* It may end from now on, with or without its handle. */
+/* Counts the op as in flight: it may end from now on, with or without its handle. */
 static void count(struct tti_started *started)
 {
     struct tti_queue *queue = &started->op.comm->queue;
@@ -173,7 +175,7 @@ static void count(struct tti_started *started)
     atomic_fetch_add_explicit(&queue->count, 1, memory_order_release);
 }
 
-/* Nobody waits for it: it is freed when it ends, or now. */
+/* Drops the op, as nobody waits for it: it is freed when it ends, or now. */
 static void let_go(struct tti_started *started)
 {
     struct tti_queue *queue = &started->comm->queue;
@@ -184,7 +186,8 @@ static void let_go(struct tti_started *started)
     if (!queued) tti_started_free(started);
 }
 
-/* What is staged is waited for: a stream that stood still meanwhile might hold up the copies, in a queue that they share. */
+/* Waits for an op that is staged: if its stream stood still meanwhile, it might hold up the copies in a queue that they
+ * share. */
 static tutti_status await_staged(struct tti_started *started)
 {
     tutti_comm *comm = started->turn->comm;
@@ -194,7 +197,7 @@ static tutti_status await_staged(struct tti_started *started)
     return status;
 }
 
-/* The stream will wait for it. */
+/* Makes the stream wait for the op. */
 static tutti_status put_stop(struct tti_started *started, struct tti_stream *stream)
 {
     tutti_comm *comm = started->turn->comm;
@@ -206,7 +209,8 @@ static tutti_status put_stop(struct tti_started *started, struct tti_stream *str
     return status == TUTTI_OK ? TUTTI_OK : refuse(comm, kind, &error);
 }
 
-/* Blocking form where the host carries it out: returns when the ranks have met and the stream will wait for the op. */
+/* The blocking form if the host carries the op out: returns when the ranks have met and the stream will wait for the
+ * op. */
 static tutti_status meet_and_put(struct tti_started *started, struct tti_stream *stream)
 {
     struct tti_turn *turn = started->turn;
@@ -218,12 +222,13 @@ static tutti_status meet_and_put(struct tti_started *started, struct tti_stream 
     }
     turn->provider = NULL;
     count(started);
-    /* before anything that may block: another rank's stream may stand in front of this one's, in a queue that they share */
+    /* called before anything that may block: another rank's stream may stand in front of this one's, in a queue that
+     * they share */
     tti_turn_met(started, TUTTI_OK, NULL);
     return stages ? await_staged(started) : put_stop(started, stream);
 }
 
-/* Both meetings, with the launch between them. */
+/* Holds both meetings, with the launch between them. */
 static tutti_status meet_twice(struct tti_started *started)
 {
     struct tti_turn *turn = started->turn;
@@ -238,8 +243,8 @@ static tutti_status meet_twice(struct tti_started *started)
     return status;
 }
 
-/* Blocking form where a device does: returns when it was issued and the stream will wait for it. Else the same for
- * an op that is started and must not keep others waiting when it is issued. */
+/* The blocking form if a device carries the op out: returns when it was issued and the stream will wait for it. If not
+ * `blocking`, does the same for an op that is started and must not keep others waiting when it is issued. */
 static tutti_status meet_and_launch(struct tti_started *started, struct tti_stream *stream, bool blocking)
 {
     struct tti_turn *turn = started->turn;
@@ -273,7 +278,7 @@ static void start_meeting(struct tti_started *meeting, const struct tti_op *op, 
     tti_queue_start(meeting);
 }
 
-/* The other form: the meetings are ops of the comm, and this one follows them. */
+/* The form that does not block: the meetings are ops of the comm, and this op follows them. */
 static tutti_status meet_and_follow(struct tti_started *started)
 {
     tutti_comm *comm = started->turn->comm;
@@ -292,13 +297,14 @@ static tutti_status meet_and_follow(struct tti_started *started)
     }
     count(started);
     struct tti_op verdict = {0};
-    if (second != NULL) verdict = *fill_verdict(started); /* before it may end, and be gone */
+    if (second != NULL) verdict = *fill_verdict(started); /* filled before the op may end and be gone */
     start_meeting(first, fill_meeting(started), started);
     if (second != NULL) start_meeting(second, &verdict, started);
     return TUTTI_OK;
 }
 
-/* What an op that is started is put on, where a provider carries it out: it begins where the caller's stream is now. */
+/* Makes the side stream, on which a provider carries out started ops, continue from where the caller's stream is
+ * now. */
 static tutti_status branch_off(struct tti_streams *streams, struct tti_stream *stream, tutti_error *error)
 {
     struct tti_mark *mark = NULL;
@@ -309,7 +315,8 @@ static tutti_status branch_off(struct tti_streams *streams, struct tti_stream *s
     return status;
 }
 
-/* The stream that an op is on was given up: no rank takes what is on it for done. It is not let go before this returns. */
+/* Called when the stream of an op was given up: breaks the comm, so that no rank takes the work on it for done. The
+ * stream is not freed before this returns. */
 static void give_up_stream(void *context)
 {
     struct tti_streams *streams = context;
@@ -330,7 +337,7 @@ static tutti_status find_gate(struct tti_streams *streams, struct tti_stream *st
     return TUTTI_OK;
 }
 
-/* With the lock of the side stream. */
+/* Puts the op on its stream. Called with the lock of the side stream. */
 static tutti_status enqueue(struct tti_started *started, struct tti_stream *stream, tutti_error *error)
 {
     struct tti_turn *turn = started->turn;
@@ -356,7 +363,7 @@ static bool make_shown(struct tti_turn *turn, const struct tti_op *op)
     return turn->mine != NULL && turn->all != NULL;
 }
 
-/* The launcher does not put more on its streams than a device takes without blocking. */
+/* Waits so that the launcher does not put more on its streams than a device takes without blocking. */
 static void await_flights(struct tti_streams *streams)
 {
     struct tti_wait wait;
@@ -375,7 +382,8 @@ static tutti_status no_memory(tutti_comm *comm, enum tti_kind kind)
                            tti_kind_name(kind));
 }
 
-/* Puts it on its stream, and starts it; `blocking`: the caller waits, and has no handle. On failure it was given up. */
+/* Puts the op on its stream, and starts it; `blocking`: the caller waits, and has no handle. If it fails, the op was
+ * given up. */
 static tutti_status issue(struct tti_started *started, bool blocking)
 {
     struct tti_turn *turn = started->turn;
@@ -418,7 +426,7 @@ tutti_status tti_stream_op_start(struct tti_started *started)
     return issue(started, false);
 }
 
-/* Of a call with a handle: it is there at once, or, of one that is only prepared, ready to be started. */
+/* Starts an op with a handle; one that is only prepared is left ready to be started. */
 static tutti_status start(struct tti_started *started, tutti_op *handle, bool prepares)
 {
     uint64_t id = atomic_load_explicit(&started->id, memory_order_relaxed);
@@ -428,7 +436,7 @@ static tutti_status start(struct tti_started *started, tutti_op *handle, bool pr
     return status;
 }
 
-/* The op is a call of this kind: it becomes one of its own, with its turn. */
+/* Makes an op of its own out of the call, with its turn. */
 static tutti_status run(struct tti_op *op, struct tti_turn *turn, tutti_op *handle)
 {
     tutti_comm *comm = op->comm;
@@ -468,7 +476,7 @@ void tti_streams_close(tutti_comm *comm)
 {
     struct tti_streams *streams = comm->queue.streams;
     if (streams == NULL) return;
-    tti_queue_finish(streams->data); /* ops that end still look at it */
+    tti_queue_finish(streams->data); /* ops that end still use `streams` */
     comm->queue.streams = NULL;
     tutti_comm_free(streams->data);
     tti_streams_free(streams);
@@ -476,7 +484,7 @@ void tti_streams_close(tutti_comm *comm)
 
 /* ---- A stream that waits for an op ------------------------------------------------------------------------------------- */
 
-/* A gate of one turn, for an op that belongs to no stream of the device. */
+/* Frees a gate of one turn, made for an op that belongs to no stream of the device. */
 static void open_and_free(void *context, tutti_status status, const tutti_error *error)
 {
     struct tti_gate *gate = context;
@@ -502,14 +510,14 @@ static tutti_status stop_for(struct tti_stream *stream, struct tti_started *star
     return status;
 }
 
-/* Part of it is put on a stream of some device. */
+/* Returns true if the op, or a part of it, is put on a stream of some device. */
 static bool is_on_stream(const struct tti_started *started)
 {
     return tti_started_is_on_stream(started) || (tti_is_group(started) && tti_group_is_on_streams(started->group));
 }
 
-/* Until the ranks have met: a stream that stood still before that might hold up another rank's, in a queue that they share. What
- * is staged, messages and groups are waited for to the end (see await_staged). */
+/* Waits until the ranks have met: a stream that stood still before that might hold up another rank's, in a queue that
+ * they share. Ops that are staged, messages and groups are waited for to the end (see await_staged). */
 static bool await_issue(struct tti_started *started)
 {
     tti_turn_await_meeting(started, INT64_MAX);
@@ -525,7 +533,7 @@ static tutti_status let_wait(struct tti_stream *stream, struct tti_started *star
     if (turn == NULL || turn->gate->stream->device != stream->device) return stop_for(stream, started, error);
     if (tti_turn_flies(started)) return turn->provider->follow(started, stream, error);
     TTI_TRY(tti_gate_put_stop(&turn->gate->gate, stream, turn->number, error));
-    return tti_uses_end(turn->uses, stream, error); /* another one that uses this memory waits for this one */
+    return tti_uses_end(turn->uses, stream, error); /* other ops that use this memory wait for this one */
 }
 
 tutti_status tutti_stream_wait(tutti_stream *handle, tutti_op op, tutti_error *error)

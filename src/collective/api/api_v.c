@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The collectives whose counts differ by rank. A rank's counts and offsets are shown in its own row of the comm's
- * tables when its op begins; after the meeting all rows can be read.
+ * Implements the collectives whose counts differ by rank. A rank's counts and offsets are shown in its own row of the
+ * comm's tables when its op begins; after the meeting all rows can be read.
  */
 #define TUTTI_NO_CALL_SITES
 #include "collective/api/api.h"
@@ -18,7 +18,7 @@ struct v_call {
     int root;
     const void *in;
     void *out;
-    uint64_t in_bytes, out_bytes; /* how far this rank's buffers reach */
+    uint64_t in_bytes, out_bytes; /* how many bytes this rank's buffers span */
     bool in_place;
     tutti_op *handle; /* NULL: the call waits */
 };
@@ -28,8 +28,8 @@ static uint64_t *row_of(const tutti_comm *comm, enum tti_given what)
     return comm->engine->row + (size_t)what * (size_t)comm->size;
 }
 
-/* Checks counts and offsets of `buffer` and tells how many bytes it spans. Nothing is written yet: a rank that gives bad
- * arguments must leave no trace. */
+/* Checks counts and offsets of `buffer` and sets how many bytes it spans. Writes nothing to the comm: a rank that gives
+ * bad arguments must leave no trace. */
 static tutti_status measure(const struct v_call *call, const char *buffer, const size_t *counts, const size_t *offsets,
                             uint64_t *bytes)
 {
@@ -60,7 +60,7 @@ static int by_begin(const void *one, const void *other)
     return (a > b) - (a < b);
 }
 
-/* Of sorted blocks, the first that begins before the one in front of it has ended, or NULL. */
+/* Returns the first of sorted blocks that begins before the one in front of it has ended, or NULL. */
 static const struct block *overlapping(const struct block *blocks, size_t count)
 {
     for (size_t i = 1; i < count; i++)
@@ -79,8 +79,8 @@ static bool in_order(const size_t *counts, const size_t *offsets, int size)
     return true;
 }
 
-/* Ranks would race for what lies in two blocks of `out`. Mostly these come in rank order, which is soon seen; without the
- * memory to sort them it is left to the caller. */
+/* Refuses blocks of `out` that overlap, since ranks would race for them. Mostly the blocks come in rank order, which is
+ * quickly checked; without memory to sort them the caller is trusted. */
 static tutti_status check_apart(const struct v_call *call, const size_t *counts, const size_t *offsets)
 {
     tutti_comm *comm = call->comm;
@@ -100,7 +100,7 @@ static tutti_status check_apart(const struct v_call *call, const size_t *counts,
     return status;
 }
 
-/* The offsets follow the counts. */
+/* Fills a row of counts, and the row of offsets behind it. */
 static void fill_row(const tutti_comm *comm, enum tti_given what, const size_t *counts, const size_t *offsets)
 {
     uint64_t *count = row_of(comm, what), *offset = row_of(comm, what + 1), packed = 0;
@@ -119,8 +119,8 @@ static uint64_t own_offset(const tutti_comm *comm, const size_t *counts, const s
     return packed;
 }
 
-/* Rows for counts, which many comms never need; ranks that share memory have their tables there. Without them this rank
- * cannot take part, and the others would wait for it. */
+/* Allocates rows for counts, which many comms never need. Ranks that share memory have their tables there. Without a
+ * row this rank cannot take part, and the others would wait for it: so the comm breaks. */
 static tutti_status make_rows(tutti_comm *comm, enum tti_kind kind)
 {
     size_t words = TTI_GIVEN * (size_t)comm->size;
@@ -165,7 +165,8 @@ static struct tti_op *op_of(const struct v_call *call)
 
 static const void *advance(const void *pointer, uint64_t elements, tutti_type type)
 {
-    return (const void *)((uintptr_t)pointer + elements * tutti_type_bytes(type)); /* NULL too, where nothing is used */
+    /* NULL stays NULL if nothing is used */
+    return (const void *)((uintptr_t)pointer + elements * tutti_type_bytes(type));
 }
 
 static tutti_status all_gather_v(struct v_call call, const size_t *counts, const size_t *offsets)

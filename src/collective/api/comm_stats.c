@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a comm has done and holds, for tutti_comm_stats and tutti_comm_waits.
+ * Reports what a comm has done and holds, for tutti_comm_stats and tutti_comm_waits.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/status.h"
@@ -17,7 +17,8 @@
 #include <string.h>
 #include <tutti/device.h>
 
-/* Much of it is built by whoever takes ops forward. */
+/* Returns the bytes that the comm holds. Needs the right to take ops forward, since much of it is built by the thread
+ * that does. */
 static uint64_t held_by(tutti_comm *comm)
 {
     size_t n = (size_t)comm->size;
@@ -37,7 +38,7 @@ static uint64_t held_by(tutti_comm *comm)
     return bytes;
 }
 
-/* What others change who take ops forward, and move messages. */
+/* Reads figures that are changed by threads that take ops forward or move messages. */
 static void look_inside(tutti_comm *comm, tutti_stats *stats)
 {
     tti_queue_hold(comm);

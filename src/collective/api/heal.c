@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * After a loss: who is lost, agreement of the others, and breaking a comm on purpose.
+ * Implements what ranks do after a loss: list the lost ranks, agree among the others, and break a comm on purpose.
  */
 #define TUTTI_NO_CALL_SITES
 #include "collective/api/heal.h"
@@ -146,13 +146,13 @@ tutti_status tutti_comm_revoke(tutti_comm *comm)
     char site[112] = "", text[256];
     TTI_TRY(check_usable(comm, TTI_COMM_REVOKE));
     if (tti_epoch_is_old(comm)) return tti_epoch_refuse_call(comm, TTI_COMM_REVOKE);
-    if (tti_comm_is_broken(comm)) { /* as was wanted */
+    if (tti_comm_is_broken(comm)) { /* it is broken already */
         tti_call_forget(comm);
         return TUTTI_OK;
     }
     if (comm->caller.site.line > 0) tti_site_describe(&comm->caller.site, site, sizeof site);
     snprintf(text, sizeof text, "rank %d has revoked the comm%s; nothing can be done on it any more", comm->rank, site);
     tutti_status status = tti_inside_break(comm, TTI_COMM_REVOKE, TUTTI_ERR_CANCELLED, text);
-    comm->errors.call.status = TUTTI_OK; /* that it is broken is no failure of this call */
+    comm->errors.call.status = TUTTI_OK; /* that the comm is broken now is no failure of this call */
     return status == TUTTI_ERR_CANCELLED || tti_comm_is_broken(comm) ? TUTTI_OK : status;
 }

@@ -10,35 +10,35 @@
 
 struct tti_cluster;
 
-/* As tti_api_begin, for calls that a broken comm allows, and that may wait. */
+/* Like tti_api_begin, for calls that a broken comm allows, and that may wait. */
 tutti_status tti_heal_begin(tutti_comm *comm, enum tti_kind kind);
 
-/* One agreement after another, in one call. Each has the call's deadline for itself: those that have waited for a rank that did
- * not come need time for the next one. */
+/* Several agreements in one call. Each has the call's whole deadline: ranks that have waited for one that did not come
+ * need time for the next agreement. */
 struct tti_healing {
     tutti_comm *comm;
     enum tti_kind kind;
     bool kills; /* as in struct tti_agreement */
     int64_t deadline_ms;
-    uint64_t *values; /* (size) of the last agreement */
-    bool *present;    /* (size) likewise */
+    uint64_t *values; /* (size) what the ranks gave in the last agreement */
+    bool *present;    /* (size) who took part in it */
 };
-/* False: there is no memory. It is to be closed in any case. */
+/* Returns false if there is no memory. It must be closed in any case. */
 bool tti_healing_open(struct tti_healing *healing, tutti_comm *comm, enum tti_kind kind);
 void tti_healing_close(struct tti_healing *healing);
-/* OK, or an error that the comm has now; the same on all that take part. */
+/* Returns OK, or an error that the comm has now; the same on all ranks that take part. */
 tutti_status tti_healing_agree(struct tti_healing *healing, uint64_t mine, uint64_t *all);
 
-/* Joins the job once more, as a process of it, with what it brings from the epoch before (api_join.c). Begins anew as often as the
- * launcher has started a process again meanwhile. */
+/* Joins the job once more as one process of it, with what it keeps from the epoch before (api_join.c). Begins anew each
+ * time the launcher has started a process again meanwhile. */
 tutti_status tti_join_job_again(const tutti_launch *launch, const tutti_options *options, int ranks,
                                 const struct tti_sequel *sequel, struct tti_cluster **cluster, tutti_error *error);
-/* A comm of all ranks for one of this process's, in place of `before` of an earlier epoch, or NULL. Its part of the cluster is given
- * back if that fails. */
+/* Makes a comm of all ranks for one rank of this process, in place of `before`, a comm of an earlier epoch, or NULL. If
+ * that fails, this rank's part of the cluster is given back. */
 tutti_status tti_join_sit_down(struct tti_cluster *cluster, int index, const tutti_comm *before, tutti_comm **comm,
                                tutti_error *error);
 
-/* A world of this process alone, of so many ranks, each for a thread to use (api_join.c). */
+/* Makes a world of this process alone, with so many ranks, each for a thread to use (api_join.c). */
 tutti_status tti_join_alone(const tutti_options *options, int ranks, tutti_comm **comms, tutti_error *error);
 
 #endif

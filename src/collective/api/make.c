@@ -43,7 +43,7 @@ static void watch_forks(void)
 
 static int64_t read_cache_bytes(void)
 {
-    /* not sysconf: on some machines it answers for all of the processor's caches together */
+    /* sysconf is not used: on some machines it returns the sum of all the processor's caches */
     long long kib = 0;
     FILE *file = fopen("/sys/devices/system/cpu/cpu0/cache/index3/size", "re");
     if (file == NULL) return CACHE_BYTES;
@@ -61,8 +61,8 @@ static int64_t cache_bytes(void)
     return bytes;
 }
 
-/* A large cache is shared with more than this job, on a virtual machine with other machines; what one rank writes to all
- * uses a half of it nevertheless, since a fetch past it would be made by every one of them. */
+/* A large cache is shared with more than this job, on a virtual machine with other machines. Data that one rank writes
+ * for all uses half of it nevertheless, since every one of them would have to fetch data that went past it. */
 void tti_tuning_complete(tutti_tuning *tuning)
 {
     int64_t cache = cache_bytes(), used = cache < CACHE_BYTES ? cache : CACHE_BYTES;
@@ -87,7 +87,7 @@ static bool is_one_process(const tutti_comm *comm)
     return true;
 }
 
-/* What all comms have. */
+/* Makes the parts that all comms have. */
 static tutti_comm *new_comm(const struct tti_comm_setup *setup)
 {
     pthread_once(&forks_once, watch_forks);
@@ -123,7 +123,7 @@ static tutti_comm *new_comm(const struct tti_comm_setup *setup)
     return NULL;
 }
 
-/* What was taken over stays the caller's. */
+/* On failure, what the comm would have taken over stays the caller's. */
 static tutti_status give_up(tutti_comm *made, const struct tti_comm_setup *setup, tutti_error *error)
 {
     if (made != NULL) {
@@ -193,7 +193,7 @@ tutti_status tti_comm_create_over(const struct tti_comm_setup *setup, tutti_comm
     return TUTTI_OK;
 }
 
-/* All of it but its own struct. */
+/* Frees everything of a comm except its own struct. */
 static tutti_status take_apart(tutti_comm *comm)
 {
     tti_mesh_forget(comm);
@@ -203,7 +203,7 @@ static tutti_status take_apart(tutti_comm *comm)
     tutti_status status = tti_trace_finish(comm);
     tti_messages_lock(comm);
     tti_messages_free(comm->messages);
-    comm->messages = NULL; /* what comes for them from now on is dropped */
+    comm->messages = NULL; /* messages that come from now on are dropped */
     tti_messages_unlock(comm);
     tti_stats_free(comm);
     tti_latest_part(comm->errors.latest);
@@ -211,7 +211,7 @@ static tutti_status take_apart(tutti_comm *comm)
     tti_siblings_free(comm);
     if (comm->world != NULL) comm->peers->close(comm);
     tti_posts_free(comm);
-    tti_free(comm->members); /* what comes for the comm over a transport asks for them until it is closed */
+    tti_free(comm->members); /* frames that come for the comm over a transport read these until it is closed */
     tti_free(comm->job_ranks);
     if (comm->world != NULL) tti_world_release(comm->world);
     return status;
@@ -225,7 +225,7 @@ tutti_status tti_comm_destroy(tutti_comm *comm)
     return status;
 }
 
-/* Makes room by freeing the oldest. */
+/* Keeps the struct of a comm that was left, so that later calls on it are refused; frees the oldest to make room. */
 static void keep(tutti_comm *left)
 {
     enum { KEPT = 256 };

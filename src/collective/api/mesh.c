@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A mesh: the arithmetic of a comm's ranks as an array, and the comms along its dimensions, made when they are asked for.
- * These come from a duplicate that the mesh has of the comm, so that it does not matter which of the two is freed first.
+ * A mesh: the arithmetic of a comm's ranks as an array, and the comms along its dimensions, made when they are asked
+ * for. They are made from the mesh's own duplicate of the comm, so that it does not matter which of the two is freed
+ * first.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
@@ -22,9 +23,9 @@ struct kept {
 };
 
 struct tutti_mesh {
-    tutti_comm *comm; /* a duplicate, of its own */
-    tutti_comm *from; /* what it was made from, for errors; NULL: that is freed */
-    tutti_mesh *next; /* made from the same */
+    tutti_comm *comm; /* the mesh's own duplicate */
+    tutti_comm *from; /* the comm it was made from, for errors; NULL: that comm was freed */
+    tutti_mesh *next; /* the next mesh made from the same comm */
     int dimensions;
     int sizes[DIMENSIONS], coordinates[DIMENSIONS];
     char names[DIMENSIONS][NAME];
@@ -43,7 +44,7 @@ static tutti_status refuse(tutti_comm *comm, const char *why, const char *what)
     return tti_comm_refuse(comm, TTI_MESH, TUTTI_ERR_ARGUMENT, "mesh: %s%s", why, what);
 }
 
-/* The others are to know: they wait for this rank. */
+/* Breaks the comm for lack of memory: the others wait for this rank and must know. */
 static tutti_status no_memory(tutti_comm *comm)
 {
     tutti_status status = tti_comm_break(comm, TTI_MESH, TUTTI_ERR_MEMORY, comm->rank,
@@ -63,7 +64,7 @@ static tutti_status check_names(tutti_comm *comm, const char *const *names, int 
     return TUTTI_OK;
 }
 
-/* "data 2 x tensor 3", as much as there is room for. */
+/* Writes "data 2 x tensor 3", as much as there is room for. */
 static void describe(const char *const *names, const int *sizes, int dimensions, char *text, size_t bytes)
 {
     size_t used = 0;
@@ -140,7 +141,7 @@ tutti_status tutti_mesh_create(tutti_comm *comm, const char *const *names, const
     return TUTTI_OK;
 }
 
-/* What ranks tell each other of a mesh that is made again: one that was started again knows nothing of it. */
+/* What ranks tell each other when a mesh is made again: a rank that was started again knows nothing of it. */
 struct told {
     int32_t dimensions; /* 0: nothing */
     int32_t sizes[DIMENSIONS];
@@ -163,7 +164,7 @@ static tutti_status gather(const tutti_mesh *old, tutti_comm *comm, struct told 
     return TUTTI_OK;
 }
 
-/* Its own, or where it knows nothing those of the first rank that does. */
+/* Uses this rank's own description or, if it has none, that of the first rank that has one. */
 static tutti_status create_again(tutti_comm *comm, const struct told *all, tutti_mesh **mesh)
 {
     const char *names[DIMENSIONS];
@@ -217,7 +218,7 @@ const char *tutti_mesh_name(const tutti_mesh *mesh, int dimension)
     return dimension < 0 || dimension >= tutti_mesh_dimensions(mesh) ? NULL : mesh->names[dimension];
 }
 
-/* "data,tensor" as a bit for each; 0 where one is not a dimension. */
+/* Returns a bit for each name of "data,tensor"; 0 if one is not a dimension. */
 static unsigned parse(const tutti_mesh *mesh, const char *names)
 {
     unsigned along = 0;
@@ -231,7 +232,7 @@ static unsigned parse(const tutti_mesh *mesh, const char *names)
     return along;
 }
 
-/* Where this rank is in all other dimensions: the same for exactly those that share the comm. */
+/* Returns the position of this rank in all other dimensions: the same for exactly those ranks that share the comm. */
 static int colour_of(const tutti_mesh *mesh, unsigned along)
 {
     int colour = 0;
@@ -240,7 +241,7 @@ static int colour_of(const tutti_mesh *mesh, unsigned along)
     return colour;
 }
 
-/* "mesh data,tensor", as much as there is room for. */
+/* Names the comm "mesh data,tensor", as much as there is room for. */
 static void name_comm(const tutti_mesh *mesh, unsigned along, tutti_comm *comm)
 {
     char name[TTI_TRACE_NAME] = "mesh";
@@ -254,7 +255,7 @@ static void name_comm(const tutti_mesh *mesh, unsigned along, tutti_comm *comm)
     tti_trace_name(comm, name);
 }
 
-/* All ranks must ask for the same dimensions. */
+/* Makes the comm along these dimensions. All ranks must ask for the same. */
 static tutti_status make_comm(tutti_mesh *mesh, unsigned along, tutti_comm **comm)
 {
     struct tti_split_call call = {.kind = TTI_MESH, .colour = colour_of(mesh, along), .digest = along};
@@ -266,7 +267,7 @@ static tutti_status make_comm(tutti_mesh *mesh, unsigned along, tutti_comm **com
     return tti_comm_make(mesh->comm, &call, comm);
 }
 
-/* What went wrong on the mesh's comm is told where the caller can ask for it. */
+/* Copies an error of the mesh's own comm to the comm on which the caller can ask for it. */
 static tutti_status report(const tutti_mesh *mesh, tutti_status status)
 {
     if (mesh->from == NULL || status == TUTTI_OK) return status;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whether options can be meant: before joining, and by launchers before they start anything.
+ * Checks options: before joining, and in launchers before they start anything.
  */
 #include "base/key.h"
 #include "base/log.h"
@@ -15,7 +15,8 @@
 #include "world/launch.h"
 #include <string.h>
 
-/* Options that were filled in by hand: numbers within the range of their row, texts there. */
+/* Checks options that may have been filled in by hand: numbers must be within the range of their row, and texts must be
+ * set. */
 static tutti_status check_ranges(const tutti_options *options, tutti_error *error)
 {
 #define CHECK_NUMBER(name, low, high)                                                                                  \
@@ -49,7 +50,7 @@ static tutti_status check_words(const tutti_options *options, tutti_error *error
 
 tutti_status tti_options_check(const tutti_options *options, tutti_error *error)
 {
-    if (options->struct_size != sizeof *options) /* nothing of it can be relied on */
+    if (options->struct_size != sizeof *options) /* none of its fields can be relied on */
         return tti_error_set(error, TUTTI_ERR_OPTION, 0,
                              "struct_size of the options is %zu, not %zu; set them up with tutti_options_init",
                              options->struct_size, sizeof *options);

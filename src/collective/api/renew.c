@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A comm of an earlier epoch again. All ranks of the world tell each other which ranks their old comm had, as a list of the place of
- * each rank of the world in it. A rank that was started again has none: it finds itself in the lists of the others.
+ * Makes a comm of an earlier epoch again. All ranks of the world tell each other which ranks their old comm had, as a
+ * list that gives the place of each rank of the world in it. A rank that was started again has none: it finds itself in
+ * the lists of the others.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
@@ -11,7 +12,7 @@
 #include "collective/comm/trace.h"
 #include <string.h>
 
-/* What each rank tells; behind it the place of each rank of the world in its old comm, -1: none. */
+/* What each rank tells: behind the fields, the place of each rank of the world in its old comm; -1: none. */
 struct told {
     int32_t has, tolerant;
     int32_t places[];
@@ -20,11 +21,10 @@ struct told {
 struct renewal {
     tutti_comm *world;
     const tutti_comm *old; /* NULL: this rank was started again */
-    size_t bytes;          /* of what each rank tells */
+    size_t bytes;          /* the size of what each rank tells */
     struct told *mine;
-    char *all; /* [size] of these */
-    int32_t
-        *firsts; /* [size]: the first rank that has the old comm which this one was in, itself included; -1: none has */
+    char *all;       /* [size] what all ranks tell */
+    int32_t *firsts; /* [size]: for each rank the first rank that has its old comm, itself included; -1: none has */
 };
 
 static const struct told *told_by(const struct renewal *renewal, int rank)
@@ -51,8 +51,8 @@ static int find_first(const struct renewal *renewal, int rank)
     return -1;
 }
 
-/* The first rank that gives another comm than this rank for one that is in this rank's, itself included; -1: none does. A rank
- * that was started again may be the only one that two comms have in common. */
+/* Returns the first rank that gave another comm than this rank did, for a rank that is in this rank's comm, itself
+ * included; -1: none did. A rank that was started again may be the only one that two comms have in common. */
 static int find_rival(const struct renewal *renewal, int rank)
 {
     const struct told *told = told_by(renewal, rank);
@@ -63,7 +63,8 @@ static int find_rival(const struct renewal *renewal, int rank)
     return -1;
 }
 
-/* Ranks that were in one comm must give that one. All find the same: a rank that does not, and one that gives another. */
+/* Checks that ranks which were in one comm give that comm. Returns the first rank that is in conflict, and sets the
+ * rank that gave another; all ranks find the same. -1: there is none. */
 static int find_other(const struct renewal *renewal, int *rival)
 {
     for (int rank = 0; rank < renewal->world->size; rank++) {
@@ -112,7 +113,7 @@ static tutti_status exchange(struct renewal *renewal, tutti_comm **made)
     return TUTTI_OK;
 }
 
-/* It may be of another epoch, and broken: only its ranks are asked for. */
+/* Checks the old comm. It may be of another epoch, and broken: only its list of ranks is read. */
 static tutti_status check_old(tutti_comm *old, tutti_comm *world)
 {
     if (old == NULL) return TUTTI_OK;
@@ -143,7 +144,7 @@ tutti_status tutti_comm_renew(tutti_comm *old, tutti_comm *world, tutti_comm **m
     tutti_status status;
     if (renewal.mine != NULL && renewal.all != NULL && renewal.firsts != NULL) {
         status = exchange(&renewal, made);
-    } else { /* the others would wait for this rank */
+    } else { /* otherwise the others would wait for this rank */
         status = tti_inside_break(world, TTI_COMM_RENEW, TUTTI_ERR_MEMORY, "a rank has no memory to renew a comm");
         tti_call_end(world);
     }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A comm of the ranks that are left, of the next epoch, in three agreements on the comm that has lost some: who is left; where
- * the new comm's memory lies, which the first of them allocates, or over a transport what its number is; whether all have made their side of it. When another rank is
- * lost before the second one, the first that is left allocates again; a later loss is one of the new comm.
+ * Makes a comm of the ranks that are left, of the next epoch, in three agreements on the comm that has lost some: who
+ * is left; where the new comm's memory lies, which the first of them allocates, or over a transport what its number is;
+ * whether all have made their side of it. If another rank is lost before the second one, the first that is left
+ * allocates again; a later loss is a loss of the new comm.
  *
- * The world's memory stays as it is, so that each rank's buffers stay its own; what is new is the area, where nobody writes who
- * is lost: a lost process has ended, and a lost thread does nothing any more.
+ * The world's memory stays as it is, so that each rank's buffers stay its own. The area is new, so that no lost rank
+ * writes to it: a lost process has ended, and a lost thread does nothing any more.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
@@ -17,26 +18,26 @@
 #include "world/cluster.h"
 #include <assert.h>
 
-/* What ranks give in the first agreement. */
+/* What each rank says in the first agreement, as bits. */
 enum { SEES_WHOLE = 1, CAN_GO_ON = 2 };
 
 struct shrink {
     tutti_comm *parent;
     struct tti_healing healing;
-    int *group; /* (parent's size) the parent's numbers of the ranks that are left, */
-    int size;   /* how many they are, */
-    int rank;   /* and this one among them */
+    int *group; /* (parent's size) the parent's numbers of the ranks that are left */
+    int size;   /* how many ranks are left */
+    int rank;   /* this rank's number among them */
     size_t area_bytes;
-    struct tti_area *made;    /* by this rank, or NULL */
-    struct tti_area *area;    /* the one that all use */
+    struct tti_area *made;    /* the area, if this rank made it, or NULL */
+    struct tti_area *area;    /* the area that all use */
     struct tti_making making; /* over a transport, in place of memory: the new comm's number there */
-    bool takes;               /* which this rank can use */
+    bool takes;               /* this rank can use that number */
     tutti_error error;
 };
 
 /* ---- Who is left --------------------------------------------------------------------------------------------------- */
 
-/* Those that took part in the last agreement. Returns true if they are others than before. */
+/* Finds the ranks that took part in the last agreement. Returns true if they are others than before. */
 static bool find_group(struct shrink *shrink)
 {
     int before = shrink->size;
@@ -46,7 +47,7 @@ static bool find_group(struct shrink *shrink)
         if (rank == shrink->parent->rank) shrink->rank = shrink->size;
         shrink->group[shrink->size++] = rank;
     }
-    return shrink->size != before; /* nobody comes back */
+    return shrink->size != before; /* no rank comes back, so the count tells */
 }
 
 /* ---- Memory -------------------------------------------------------------------------------------------------------- */
@@ -63,7 +64,7 @@ static size_t area_bytes(const struct shrink *shrink)
     return tti_posts_bytes_small(shrink->size, bounce);
 }
 
-/* Returns where it lies in this process's arena, from 1 on; 0: there is no memory. */
+/* Returns where the new area lies in this process's arena, from 1 on; 0: there is no memory. */
 static uint64_t make_area(struct shrink *shrink)
 {
     struct tti_world *world = shrink->parent->world;
@@ -82,7 +83,7 @@ static void drop_area(struct shrink *shrink)
     shrink->made = NULL;
 }
 
-/* All know where the memory lies, or that there is none: then the error is that of the first rank. */
+/* Tells all ranks where the memory lies, or that there is none: then the error is that of the first rank. */
 static tutti_status share_area(struct shrink *shrink)
 {
     uint64_t all, place;
@@ -92,7 +93,7 @@ static tutti_status share_area(struct shrink *shrink)
         place = shrink->rank == 0 ? make_area(shrink) : 1;
         TTI_TRY(tti_healing_agree(&shrink->healing, place, &all));
     } while (find_group(shrink));
-    assert(shrink->healing.present[shrink->group[0]]); /* who allocated it has come */
+    assert(shrink->healing.present[shrink->group[0]]); /* the rank that allocated it took part */
     place = shrink->healing.values[shrink->group[0]];
     if (place == 0) {
         tti_comm_refuse(shrink->parent, TTI_COMM_SHRINK, TUTTI_ERR_MEMORY,
@@ -104,7 +105,7 @@ static tutti_status share_area(struct shrink *shrink)
     return TUTTI_OK;
 }
 
-/* Over a transport ranks need no memory together, but a number for the new comm that none of them has used. */
+/* Over a transport the ranks need no common memory, but a number for the new comm that none of them has used. */
 static tutti_status share_number(struct shrink *shrink)
 {
     struct tti_net *net = shrink->parent->lanes->net;
@@ -173,7 +174,7 @@ static tutti_status create(struct shrink *shrink, tutti_comm **made)
     return TUTTI_OK;
 }
 
-/* One rank could not make its side of it. */
+/* Reports that a rank could not make its side of it. */
 static tutti_status report(struct shrink *shrink)
 {
     int rank = shrink->parent->rank, first = -1;

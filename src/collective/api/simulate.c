@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Simulated worlds: what tutti_main does with threads, with tasks of a simulated run.
+ * Simulated worlds: does what tutti_main does with threads, with tasks of a simulated run.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
@@ -21,7 +21,7 @@
 enum { RANKS_MOST = 65536 };
 #define RATE_LEAST 1.0 /* bytes per second */
 #define RATE_MOST 1e18
-#define TIME_MOST ((int64_t)1000000000000000) /* of one latency, overhead …: eleven days, in nanoseconds */
+#define TIME_MOST ((int64_t)1000000000000000) /* nanoseconds, eleven days: for one latency, overhead and so on */
 #define STACK_LEAST ((size_t)16 << 10)
 #define STACK_MOST ((size_t)1 << 30)
 #define ADDRESS_SPACE ((int64_t)1 << 45) /* for all arenas together */
@@ -101,7 +101,7 @@ static void plan_deaths(struct simulation *simulation)
     }
 }
 
-/* A rank may have died with anything half done. */
+/* Frees the comm of a rank that died, possibly in the middle of anything. */
 static void free_lost(tutti_comm *comm)
 {
     tti_queue_abandon(comm);
@@ -109,7 +109,7 @@ static void free_lost(tutti_comm *comm)
     tti_comm_destroy(comm);
 }
 
-/* Ranks that could not be started are lost to the others. */
+/* Runs the ranks as tasks. Ranks that could not be started are lost to the others. */
 static void run_ranks(struct simulation *simulation)
 {
     struct sim_rank *ranks = simulation->ranks;
@@ -117,7 +117,7 @@ static void run_ranks(struct simulation *simulation)
     for (; started < simulation->size; started++) {
         simulation->status = tti_task_start(&ranks[started].task, run_rank, &ranks[started], simulation->error);
         if (simulation->status != TUTTI_OK) break;
-        tti_sim_task_lead(ranks[started].task.simulated); /* what it starts dies with it */
+        tti_sim_task_lead(ranks[started].task.simulated); /* tasks that it starts die with it */
     }
     for (int rank = started; rank < simulation->size; rank++) lose(&ranks[rank]);
     if (started == simulation->size) plan_deaths(simulation);
@@ -126,7 +126,7 @@ static void run_ranks(struct simulation *simulation)
     for (int rank = 0; rank < simulation->size; rank++) {
         if (ranks[rank].lost) free_lost(ranks[rank].comm);
         if (simulation->network != NULL)
-            tti_sim_network_drop(simulation->network, rank); /* comms that were not freed */
+            tti_sim_network_drop(simulation->network, rank); /* frees comms that the rank did not free */
         if (simulation->result == 0) simulation->result = ranks[rank].result;
     }
 }
@@ -144,7 +144,7 @@ static tutti_status make_comm(struct sim_rank *rank, tutti_error *error)
         transport->ops->close(transport, 0);
         return status;
     }
-    net->cluster = &simulation->cluster; /* which outlasts it */
+    net->cluster = &simulation->cluster; /* the cluster outlasts the net */
     struct tti_here_setup shared = {.hosts = &simulation->layout, .area = rank->world->area, .one_process = true};
     struct tti_comm_setup setup = {.world = rank->world,
                                    .rank = rank->rank,
@@ -153,7 +153,7 @@ static tutti_status make_comm(struct sim_rank *rank, tutti_error *error)
                                    .net = net,
                                    .shared = simulation->cluster.shares ? &shared : NULL};
     status = tti_comm_create_over(&setup, &rank->comm, error);
-    tti_net_release(net); /* the comm holds it */
+    tti_net_release(net); /* the comm holds it now */
     return status;
 }
 
@@ -175,7 +175,7 @@ static tutti_status make_host(struct simulation *simulation, int host)
     return status;
 }
 
-/* Who is where, for all ranks. */
+/* Records which host each rank is on. */
 static tutti_status lay_out(struct simulation *simulation)
 {
     const tutti_sim_setup *setup = simulation->setup;
@@ -329,7 +329,7 @@ static tutti_status check(const tutti_sim_setup *setup, tutti_sim_work *work, tu
     return check_deaths(setup, error);
 }
 
-/* Arenas only reserve addresses, but of those there is an end too. */
+/* Reads the options, and bounds the arenas: these only reserve addresses, but addresses are limited, too. */
 static tutti_status read_options(struct simulation *simulation)
 {
     const tutti_sim_setup *setup = simulation->setup;

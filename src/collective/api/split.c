@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Comms of some of a comm's ranks. Making one is collective over the comm it comes from, in three exchanges: who goes where;
- * where each new comm's shared memory lies, which its first rank allocates, or on several hosts the first of each; whether
- * all ranks could make their side of it.
- * So either all ranks of a new comm have it, or all get the same error.
+ * Makes comms of some of a comm's ranks. Making one is collective over the comm it comes from, in three exchanges:
+ * which ranks form which comm; where each new comm's shared memory lies, which its first rank allocates, or on several
+ * hosts the first of each; whether all ranks could make their side of it. So either all ranks of a new comm have it, or
+ * all get the same error.
  *
- * Invariant: the memory of a comm belongs to the arena of the rank that allocated it. It is given back when all its ranks
- * have freed their side, by its owner, at the next comm that is made or freed; until then it is retired memory.
+ * Invariant: the memory of a comm belongs to the arena of the rank that allocated it. It is given back when all its
+ * ranks have freed their side, by its owner, at the next comm that is made or freed; until then it is retired memory.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
@@ -22,19 +22,19 @@
 
 #define MS INT64_C(1000000)
 
-/* What each rank says first. */
+/* What each rank sends first. */
 struct wish {
     int32_t colour, key;
-    uint64_t id;     /* proposed, of a comm over the transport */
-    uint64_t digest; /* of what all ranks give alike */
+    uint64_t id;     /* the number it proposes for a comm over the transport */
+    uint64_t digest; /* a digest of what all ranks give alike */
 };
 enum { SAID = 256 };
 
-/* Then: of those who allocate, where the memory lies; of all, whether they can go on. */
+/* What each rank sends then: whether it can go on, and where the memory lies if it allocated some. */
 struct offer {
     int32_t status, process;
     uint64_t offset;
-    uint64_t refuses; /* the new comm's number */
+    uint64_t refuses; /* this rank cannot use the new comm's number */
 };
 
 struct split {
@@ -43,27 +43,27 @@ struct split {
     bool tolerant;
     char said[SAID];      /* the call, in words */
     char given[32];       /* the name that the caller has given it; "": none */
-    char name[64];        /* of the exchanges */
-    int32_t line;         /* of the call */
+    char name[64];        /* the name of the exchanges */
+    int32_t line;         /* the line of the call */
     int64_t until_ns;     /* its deadline; 0: the comm's */
     struct wish *wishes;  /* of all ranks of the parent */
     struct offer *offers; /* likewise */
-    int *group;           /* the parent's numbers of the new comm's ranks, in their order */
-    int size, rank;       /* 0: this rank goes nowhere */
-    bool local;           /* the new comm's ranks share memory, */
-    int *host_of;         /* or those of each host do: their hosts; NULL: they do not */
-    int first, users;     /* of those that share memory with this rank: whose offer counts, and how many they are */
+    int *group;           /* the parent's numbers of the new comm's ranks, in the new order */
+    int size, rank;       /* size 0: this rank is in no new comm */
+    bool local;           /* the new comm's ranks all share memory */
+    int *host_of;         /* their hosts if only the ranks of each host share memory; else NULL */
+    int first, users; /* for those that share memory with this rank: the rank whose offer counts, and their number */
     struct offer mine;
-    struct tti_area *made; /* by this rank, or NULL */
+    struct tti_area *made; /* the area, if this rank made it, or NULL */
     struct tti_area *area; /* the one that all of them use, once it is known */
     size_t area_bytes;
-    struct tti_making making; /* over the transport: its number */
+    struct tti_making making; /* over the transport: the new comm's number */
     tutti_error error;
 };
 
 /* ---- Who goes where -------------------------------------------------------------------------------------------- */
 
-/* For the next exchange: what was said about the call holds for each of them. */
+/* Returns the parent for the next exchange, with the name, line and deadline of the user's call. */
 static tutti_comm *parent_of(const struct split *split)
 {
     tutti_comm *parent = tti_inside(split->parent, split->name, split->given);
@@ -77,7 +77,7 @@ static tutti_status exchange(const struct split *split, const void *mine, void *
     return tutti_all_gather(parent_of(split), mine, all, bytes, TUTTI_U8);
 }
 
-/* The first rank that gave something else than rank 0, or 0. All ranks find the same. */
+/* Returns the first rank that gave something else than rank 0, or 0. All ranks find the same. */
 static int find_other(const struct split *split)
 {
     for (int rank = 1; rank < split->parent->size; rank++)
@@ -105,7 +105,7 @@ static bool comes_before(const struct split *split, int one, int other)
     return a != b ? a < b : one < other;
 }
 
-/* By insertion: groups are mostly in order already. */
+/* Finds the ranks of this rank's group. They are sorted by insertion, since they are mostly in order already. */
 static void find_group(struct split *split)
 {
     const tutti_comm *parent = split->parent;
@@ -125,7 +125,7 @@ static const struct tti_cluster *cluster_of(const tutti_comm *comm)
     return comm->lanes == NULL ? NULL : comm->lanes->net->cluster;
 }
 
-/* Whether the group's ranks are in one world of memory. */
+/* Returns true if the group's ranks are in one world of memory. */
 static bool shares_memory(const struct split *split)
 {
     const tutti_comm *parent = split->parent;
@@ -138,7 +138,7 @@ static bool shares_memory(const struct split *split)
     return true;
 }
 
-/* The world's number of a rank: of its host's world where memory is shared. */
+/* Returns the world's number of a rank, or its number in its host's world if memory is shared. */
 static int number_of(const struct split *split, int rank)
 {
     const struct tti_cluster *cluster = cluster_of(split->parent);
@@ -152,7 +152,7 @@ static int host_at(const struct split *split, int index)
     return cluster_of(split->parent)->ranks[tti_member(split->parent, split->group[index])].host;
 }
 
-/* Who shares memory with this rank in the new comm. OK, or no memory to find out. */
+/* Finds the ranks that share memory with this one in the new comm. Returns OK, or no memory to find out. */
 static tutti_status find_sharers(struct split *split)
 {
     const struct tti_cluster *cluster = cluster_of(split->parent);
@@ -209,7 +209,7 @@ static void find_area(struct split *split)
         split->area = tti_world_translate(split->parent->world, first->process, first->offset, split->area_bytes);
 }
 
-/* Nobody makes a comm in it: all have heard of the trouble. */
+/* Frees the area. No rank has made a comm in it, since all have heard of the failure. */
 static void drop_area(struct split *split)
 {
     tutti_error ignored = {0};
@@ -217,7 +217,7 @@ static void drop_area(struct split *split)
     split->made = NULL;
 }
 
-/* Without a comm, this rank has no side of it to free. */
+/* Leaves the area for this rank, which has no comm whose end would do that. */
 static void leave_area(struct split *split)
 {
     if (split->area != NULL) tti_retired_leave(split->parent->world, &split->area->retired, split->made != NULL);
@@ -250,7 +250,7 @@ static uint32_t choose_id(const struct split *split)
     return id;
 }
 
-/* Whether the ranks of this rank's host are threads of this process. */
+/* Returns true if the ranks on this rank's host are threads of this process. */
 static bool is_one_process(const struct split *split)
 {
     const struct tti_cluster *cluster = cluster_of(split->parent);
@@ -261,7 +261,8 @@ static bool is_one_process(const struct split *split)
     return true;
 }
 
-/* Of a comm whose members are numbered as in the world of their host, while those it is made from were not. */
+/* Lists the job's ranks of the new comm if its members are numbered as in the world of their host, and those of the
+ * parent were not. */
 static bool list_job_ranks(const struct split *split, int **ranks)
 {
     const tutti_comm *parent = split->parent;
@@ -272,7 +273,7 @@ static bool list_job_ranks(const struct split *split, int **ranks)
     return *ranks != NULL;
 }
 
-/* Memory that was made for a comm of another epoch is not used. */
+/* Refuses memory that was made for a comm of another epoch. */
 static tutti_status check_epoch(struct split *split)
 {
     uint32_t ours = split->parent->traits.era.made;
@@ -334,7 +335,7 @@ static bool allocate(struct split *split)
     return split->wishes != NULL && split->offers != NULL && split->group != NULL;
 }
 
-/* The first rank of the group that cannot go on, or -1. */
+/* Returns the first rank of the group that cannot go on, or -1. */
 static int find_trouble(const struct split *split)
 {
     for (int i = 0; i < split->size; i++)
@@ -365,7 +366,7 @@ static void take_id(struct split *split, uint32_t proposed)
     split->mine.refuses = !tti_net_take_id(split->parent->lanes->net, proposed, &split->making);
 }
 
-/* And, in rare cases, wishes with other proposals. */
+/* Exchanges offers and, in rare cases, wishes with other proposals. */
 static tutti_status exchange_offers(struct split *split, struct wish *wish)
 {
     struct tti_net *net = split->parent->lanes == NULL ? NULL : split->parent->lanes->net;
@@ -379,7 +380,8 @@ static tutti_status exchange_offers(struct split *split, struct wish *wish)
     }
 }
 
-/* When the exchange of offers fails, which breaks the parent, the area stays with the arena: others may be using it. */
+/* Makes the comm. If the exchange of offers fails, which breaks the parent, the area stays with the arena: others may
+ * be using it. */
 static tutti_status make(struct split *split, struct wish wish, tutti_comm **comm)
 {
     tutti_comm *made = NULL;
@@ -423,7 +425,7 @@ static void describe(struct split *split, const struct tti_split_call *call)
     if (parent->caller.deadline_ms != 0) split->until_ns = tti_now_ns() + parent->caller.deadline_ms * MS;
 }
 
-/* Without lists this rank cannot take part in the exchanges, and the others would wait for it. */
+/* Breaks the comm: without lists this rank cannot take part in the exchanges, and the others would wait for it. */
 static void cannot_begin(struct split *split)
 {
     tutti_comm *comm = split->parent;
