@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kinds of calls, and what people call them.
+ * The kinds of calls, and their names in messages.
  */
 #ifndef TTI_COLLECTIVE_KIND_H
 #define TTI_COLLECTIVE_KIND_H

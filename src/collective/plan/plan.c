@@ -19,7 +19,8 @@ static bool grow(struct tti_plan *plan)
     return true;
 }
 
-/* The next step, to be filled in where it lies: a step that is made elsewhere and copied costs more than its work. */
+/* Adds a step and returns it, to be filled in where it lies: making it elsewhere and copying it would cost more than
+ * the step's own work. */
 static struct tti_step *add(struct tti_plan *plan, enum tti_step_kind kind)
 {
     static _Thread_local struct tti_step nowhere; /* for a step that could not be stored */
@@ -32,7 +33,7 @@ static struct tti_step *add(struct tti_plan *plan, enum tti_step_kind kind)
     return step;
 }
 
-/* Room for `count` parts more. */
+/* Makes room for `count` more parts. */
 static bool grow_parts(struct tti_plan *plan, size_t count)
 {
     size_t capacity = plan->part_capacity * 2 + count;
@@ -172,10 +173,10 @@ void tti_plan_count(struct tti_plan *plan)
 
 /* ---- Shapes ---------------------------------------------------------------------------------------------------- */
 
-/* In bytes. */
+/* Reads one count or offset of a v-form's tables, in bytes. */
 static uint64_t table(const struct tti_shape *shape, int rank, enum tti_given what, int peer)
 {
-    if (shape->path == TTI_MESSAGES) rank = 0; /* the one row there is */
+    if (shape->path == TTI_MESSAGES) rank = 0; /* this path has only this rank's row */
     return tti_given_by(shape, rank, what, peer) * shape->element;
 }
 
@@ -285,7 +286,7 @@ struct tti_block tti_slice_of(uint64_t bytes, int rank, int size)
     return (struct tti_block){low, high - low};
 }
 
-/* The block of every rank's input that rank `to` reduces, in a reduce_scatter. */
+/* Returns the block of every rank's input that rank `to` reduces, in a reduce_scatter. */
 struct tti_flow tti_reduce_block(const struct tti_shape *shape, int to)
 {
     uint64_t bytes = shape->count * shape->element;
@@ -294,7 +295,8 @@ struct tti_flow tti_reduce_block(const struct tti_shape *shape, int to)
                              table(shape, shape->rank, TTI_IN_OFFSETS, to), 0};
 }
 
-/* v-forms: blocks are summed from what every rank knows after the meeting (or before it, where counts are equal). */
+/* For v-forms: returns the sum of blocks, or the largest row, from what every rank knows after the meeting (or before
+ * it, if counts are equal). */
 static uint64_t table_bytes(const struct tti_shape *shape)
 {
     uint64_t total = 0, largest = 0;
@@ -339,7 +341,7 @@ uint64_t tti_shape_footprint(const struct tti_shape *shape)
     case TTI_ALL_TO_ALL_V: return 2 * size * bytes;
     case TTI_EXSCAN: return 2 * (size - 1) * bytes;
     case TTI_GATHER:
-    case TTI_SCATTER: return 2 * (shape->in_place ? bytes - bytes / size : bytes); /* the root's block stays */
+    case TTI_SCATTER: return 2 * (shape->in_place ? bytes - bytes / size : bytes); /* the root keeps its own */
     case TTI_GATHER_V:
     case TTI_SCATTER_V: return 2 * bytes;
     default: return (size + 1) * bytes;
@@ -359,7 +361,7 @@ bool tti_shape_reduces(const struct tti_shape *shape)
     }
 }
 
-/* Bytes of the largest block, where blocks differ: of one sender to one receiver. */
+/* Returns the bytes of the largest block from one sender to one receiver, if blocks differ. */
 uint64_t tti_largest_block(const struct tti_shape *shape)
 {
     uint64_t largest = 0;
@@ -380,7 +382,7 @@ static bool counts_fit(const struct tti_shape *shape, uint64_t limit)
     return true;
 }
 
-/* one_shot and staged: as in the tuning. */
+/* Returns true if the blocks are small enough to be staged. one_shot and staged: as in the tuning. */
 static bool fits(const struct tti_shape *shape, uint64_t one_shot, uint64_t staged)
 {
     uint64_t block = shape->count * shape->element, size = (uint64_t)shape->size;
@@ -394,7 +396,7 @@ static bool fits(const struct tti_shape *shape, uint64_t one_shot, uint64_t stag
     case TTI_REDUCE:
     case TTI_GATHER: return block <= staged;
     case TTI_SCATTER: return block * size <= staged;
-    case TTI_ALL_REDUCE: /* everyone reduces everything: bounded by what that costs, too */
+    case TTI_ALL_REDUCE: /* every rank reduces everything, so the cost of that is bounded, too */
         return block <= one_shot && block * size <= one_shot * 16;
     case TTI_ALL_GATHER_V: return counts_fit(shape, one_shot);
     case TTI_REDUCE_SCATTER_V: return tti_largest_block(shape) * size <= one_shot;
@@ -407,7 +409,7 @@ bool tti_shape_fits_stage(const struct tti_shape *shape)
     return fits(shape, (uint64_t)shape->tuning->one_shot, (uint64_t)shape->tuning->staged);
 }
 
-/* What would lie beside the entry word has no place there in a meeting. */
+/* Blocks that fit beside the entry word are excluded: in a meeting there is no place for them. */
 bool tti_shape_fits_slot(const struct tti_shape *shape)
 {
     uint64_t room = TTI_STAGE_ROOM, block = shape->count * shape->element;
@@ -501,7 +503,7 @@ static uint64_t hash_parts(uint64_t hash, const struct tti_part *parts, int coun
     return hash;
 }
 
-/* Of a step only those fields count that its kind has; the others hold anything. */
+/* Hashes only those fields of a step that its kind uses; the others may hold anything. */
 uint64_t tti_plan_hash(const struct tti_plan *plan)
 {
     uint64_t hash = tti_mix(plan->count, plan->temp_bytes);

@@ -9,21 +9,22 @@
 
 enum { TTI_KEPT_PLANS = 8 };
 
-/* A plan and what it was built for. */
+/* A plan and the shape it was built for. */
 struct tti_kept_plan {
     struct tti_shape shape;
-    struct tti_plan plan; /* no steps: there is none */
+    struct tti_plan plan; /* without steps: there is none */
 };
 
 struct tti_plan_cache {
     struct tti_kept_plan *kept[TTI_KEPT_PLANS]; /* NULL: none yet */
 };
 
-/* The plan for a shape, kept or built; `hosts`: a host-aware one, or NULL. NULL: there is no memory. It stays until the next
- * call. A plan is a function of its shape; the v-forms' tables are not compared, so their plans are built anew. */
+/* Returns the plan for a shape, kept or newly built, which stays valid until the next call; NULL: there is no memory.
+ * `hosts`: for a host-aware plan, or NULL. A plan is a function of its shape; the v-forms' tables are not compared, so
+ * their plans are built anew. */
 const struct tti_plan *tti_plan_cache_get(struct tti_plan_cache *cache, const struct tti_shape *shape,
                                           const struct tti_hosts *hosts);
-/* They were built for another table of tuning. */
+/* Forgets the plans, which were built for another table of tuning. */
 void tti_plan_cache_clear(struct tti_plan_cache *cache);
 void tti_plan_cache_free(struct tti_plan_cache *cache);
 size_t tti_plan_cache_bytes(const struct tti_plan_cache *cache);

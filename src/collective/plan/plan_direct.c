@@ -3,12 +3,13 @@
  * Plans over memory that ranks can reach: DIRECT (read and write) and ATTACH (mostly read).
  *
  * Owned slices: each rank reads its slice of every input once and writes it to every output, so that all bytes move
- * once and all ranks move as many. In place this is right because a slice is touched by its owner alone.
+ * once and all ranks move as many. This is right in place, too, because only its owner touches a slice.
  */
 #include "collective/plan/plan_build.h"
 
-/* Past the caches goes what does not stay in them anyway: as soon as all ranks' buffers do not fit; later where one reading
- * serves several ranks, and from twice that on where it is read again while it is there (scans). */
+/* Data that do not stay in the caches anyway are written past them: as soon as all ranks' buffers together do not fit;
+ * later if one read serves several ranks; and only from twice that size on if they are read again while they are in the
+ * cache (scans). */
 static enum tti_store store_of(const struct tti_shape *shape)
 {
     uint64_t footprint = tti_shape_footprint(shape), fits = (uint64_t)shape->tuning->stream;
@@ -19,8 +20,8 @@ static enum tti_store store_of(const struct tti_shape *shape)
     return tti_shape_reduces(shape) ? TTI_STREAMED : tti_store_past(footprint, fits);
 }
 
-/* Every rank fetches what is for it, beginning with its own block and then with its neighbour's, so that no two ranks
- * read from the same one at the same time. */
+/* Every rank fetches its own data, beginning with its own block and then its neighbour's, so that no two ranks read
+ * from the same one at the same time. */
 static void pull(struct tti_plan *plan, const struct tti_shape *shape, enum tti_store store)
 {
     for (int k = 0; k < shape->size; k++) {
@@ -38,7 +39,7 @@ static void push_to_root(struct tti_plan *plan, const struct tti_shape *shape, e
                  store);
 }
 
-/* In place the root's own block does not move, and each rank copies its slice of all the others. */
+/* In place, the root's own block does not move, and each rank copies its slice of all the others. */
 static void share_root_blocks(struct tti_plan *plan, const struct tti_shape *shape, enum tti_store store)
 {
     bool gathers = shape->kind == TTI_GATHER;
@@ -121,8 +122,9 @@ void tti_build_direct(struct tti_plan *plan, const struct tti_shape *shape)
     tti_add_leave(plan);
 }
 
-/* Reduce the own slice into the own output, then fetch the other slices where they were made. In place this is right
- * because slice p of anybody's buffer is read by p alone before p publishes, and overwritten only after that. */
+/* Reduces the own slice into the own output, then fetches the other slices from the outputs where they were made. This
+ * is right in place, too, because slice p of anybody's buffer is read by p alone before p publishes, and overwritten
+ * only after that. */
 static void all_reduce_in_two_phases(struct tti_plan *plan, const struct tti_shape *shape, enum tti_store store)
 {
     uint64_t bytes = shape->count * shape->element;
@@ -140,7 +142,8 @@ static void all_reduce_in_two_phases(struct tti_plan *plan, const struct tti_sha
     }
 }
 
-/* The others fetch what the root has, but for a share that it writes to them meanwhile, if it has nothing to copy itself. */
+/* The others fetch the root's data, except for a share that the root writes to them meanwhile if it has nothing to copy
+ * itself. */
 static void broadcast_by_attach(struct tti_plan *plan, const struct tti_shape *shape, enum tti_store store)
 {
     uint64_t bytes = shape->count * shape->element;

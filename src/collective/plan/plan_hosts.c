@@ -80,9 +80,9 @@ struct work {
     struct tti_part_of_all window;
     int host, place; /* of this rank */
     int slices;
-    struct tti_message_build build; /* members: the leaders of this rank's slice */
+    struct tti_message_build build; /* its members: the leaders of this rank's slice */
     int *leaders;                   /* their ranks */
-    struct tti_subtree *trees;      /* of this host */
+    struct tti_subtree *trees;      /* the subtrees of this host */
     int tree_count;
 };
 
@@ -118,7 +118,8 @@ static uint64_t partial_bytes(const struct work *work, uint64_t bytes)
     return tti_whole_lines(bytes / work->shape->element * work->shape->accumulator);
 }
 
-/* This host's contributions to `bytes` at `offset` of its ranks' inputs: one partial per subtree, from `temp` on. */
+/* Folds this host's contributions to `bytes` at `offset` of its ranks' inputs: one partial per subtree, from `temp`
+ * on. */
 static void combine(struct work *work, uint64_t offset, uint64_t bytes, uint64_t temp)
 {
     for (int i = 0; i < work->tree_count; i++) {
@@ -134,7 +135,7 @@ static void combine(struct work *work, uint64_t offset, uint64_t bytes, uint64_t
 
 /* ---- All-reduce and reduce ------------------------------------------------------------------------------------- */
 
-/* Where a leader on the root's host keeps a result that is not its own: behind what its host contributes. */
+/* Returns where a leader on the root's host keeps a result that is not its own: behind its host's contributions. */
 static uint64_t kept_at(const struct work *work, int slice)
 {
     return (uint64_t)work->tree_count * partial_bytes(work, slice_of(work, slice).bytes);
@@ -158,7 +159,7 @@ static void reduce_between(struct work *work)
     tti_build_message_reduce(build, slice.offset, slice.bytes, work->hosts->host_of[shape->root]);
 }
 
-/* From the leaders of all slices but the own one. */
+/* Copies all slices but the own one from their leaders. */
 static void fetch_slices(struct work *work, bool kept)
 {
     for (int k = 0; k < work->slices; k++) {
@@ -183,7 +184,7 @@ static void reduce_phase(struct work *work, enum tti_phase phase)
 
 /* ---- Reduce-scatter -------------------------------------------------------------------------------------------- */
 
-/* Which of a host's ranks combines what it contributes to a rank's block. */
+/* Returns which rank of a host combines the host's contributions to a rank's block. */
 static int combiner(const struct work *work, int host, int rank)
 {
     return tti_rank_at(work->hosts, host, work->hosts->place_of[rank] % tti_ranks_on(work->hosts, host));
@@ -198,7 +199,7 @@ static struct tti_block block_window(const struct work *work, int rank)
     return (struct tti_block){flow.source + begin, left < work->window.bytes ? left : work->window.bytes};
 }
 
-/* The blocks that this rank combines, its own among them, lie in TEMP in rank order. */
+/* Combines the blocks of this rank's share, its own among them, into TEMP in rank order. */
 static void scatter_before(struct work *work)
 {
     uint64_t temp = 0;
@@ -227,7 +228,7 @@ static void send_combined(struct work *work, uint64_t *own_at)
     }
 }
 
-/* All hosts' subtrees in rank order: own ones from TEMP, the others as they come. */
+/* Folds all hosts' subtrees in rank order: its own from TEMP, the others as they come. */
 static void scatter_between(struct work *work)
 {
     struct tti_message_build *build = &work->build;
@@ -272,7 +273,7 @@ static void broadcast_phase(struct work *work, enum tti_phase phase)
 
 /* ---- All-gather ------------------------------------------------------------------------------------------------ */
 
-/* Slice i has the blocks of ranks at places i, i + slices, … of each host. */
+/* Returns a member's block number `index`: slice i has the blocks of ranks at places i, i + slices, … of each host. */
 static bool column_piece(const struct tti_message_build *build, int host, int index, struct tti_block *block)
 {
     const struct work *work = build->context;
@@ -311,7 +312,8 @@ static void gather_phase(struct work *work, enum tti_phase phase)
 
 /* ---- Building -------------------------------------------------------------------------------------------------- */
 
-/* Members are the leaders of this rank's slice, by host; in a reduce_scatter, where any may send to any, all ranks. */
+/* Returns the members: the leaders of this rank's slice, by host; all ranks in a reduce_scatter, in which any may send
+ * to any. */
 static struct tti_members members_of(const struct work *work)
 {
     const struct tti_hosts *hosts = work->hosts;
@@ -325,7 +327,7 @@ static struct tti_members members_of(const struct work *work)
                                 .side_by_side = hosts->side_by_side};
 }
 
-/* The subtrees that this rank's host covers. */
+/* Finds the subtrees that this rank's host covers. */
 static int find_trees(const struct work *work)
 {
     const struct tti_hosts *hosts = work->hosts;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The three phases of a collective across hosts as one plan, window after window.
+ * Builds the three phases of a collective across hosts as one plan, window after window.
  */
 #include "collective/plan/plan_build.h"
 #include "collective/plan/plan_hosts.h"
@@ -21,7 +21,8 @@ uint64_t tti_hosts_bytes(const struct tti_hosts *hosts, const struct tti_shape *
     return largest;
 }
 
-/* Most partials that a rank holds of one byte of a slice, before any come; or of a block, with those that come. */
+/* Returns the most partials that a rank holds for one byte of a slice before any arrive; if there are blocks, for one
+ * byte of a block, with those that arrive. */
 static uint64_t partials_most(const struct tti_hosts *hosts, const struct tti_shape *shape)
 {
     if (!tti_shape_splits(shape)) return (uint64_t)hosts->trees_most;
@@ -32,7 +33,7 @@ static uint64_t partials_most(const struct tti_hosts *hosts, const struct tti_sh
     return blocks * (uint64_t)hosts->trees_most + (uint64_t)hosts->trees;
 }
 
-/* Only reductions keep anything in TEMP that grows with the window. */
+/* Only reductions keep data in TEMP that grow with the window. */
 uint64_t tti_hosts_window(const struct tti_hosts *hosts, const struct tti_shape *shape)
 {
     if (!tti_shape_reduces(shape)) return UINT64_MAX / 64 * 64;
@@ -43,7 +44,7 @@ uint64_t tti_hosts_window(const struct tti_hosts *hosts, const struct tti_shape 
 
 /* ---- All of it ------------------------------------------------------------------------------------------------- */
 
-/* Messages are counted through all phases of a window. */
+/* Counts messages through all phases of a window. */
 struct posted {
     uint32_t sent, received;
 };
@@ -60,7 +61,7 @@ static void append_step(struct tti_plan *plan, const struct tti_plan *phase, con
     case TTI_STEP_RECV: tti_add_message(plan, TTI_STEP_RECV, step->peer, step->target, step->bytes); break;
     case TTI_STEP_AWAIT: tti_add_settle(plan, TTI_STEP_AWAIT, before.received + step->value); break;
     case TTI_STEP_DRAIN: tti_add_settle(plan, TTI_STEP_DRAIN, before.sent + step->value); break;
-    default: plan->failed = true; /* phases have no others */
+    default: plan->failed = true; /* phases have no other steps */
     }
 }
 
@@ -75,23 +76,23 @@ static void append(struct tti_plan *plan, const struct tti_plan *phase, struct p
     if (phase->temp_bytes > plan->temp_bytes) plan->temp_bytes = phase->temp_bytes;
 }
 
-/* Nobody writes in BETWEEN what another may still be reading in BEFORE: a leader its own slice, which it alone reads; in a
- * reduce_scatter the own block, likewise; in an all_gather blocks of other hosts. Windows lie apart, but for TEMP, which in
- * a reduce the root reads. So only those who need results meet. */
+/* No rank writes in BETWEEN what another may still read in BEFORE: a leader writes its own slice, which it alone reads;
+ * in a reduce_scatter its own block, likewise; in an all_gather blocks of other hosts. Windows are disjoint except for
+ * TEMP, which the root reads in a reduce. So only ranks that need results meet. */
 bool tti_hosts_meet(enum tti_kind kind, enum tti_phase phase)
 {
     if (phase == TTI_BEFORE) return kind == TTI_REDUCE;
     return phase == TTI_AFTER && kind != TTI_REDUCE_SCATTER && kind != TTI_REDUCE_SCATTER_V;
 }
 
-/* A host's ranks wait for each other: nobody goes on before all have come here. */
+/* Makes a host's ranks wait for each other: none goes on before all have come here. */
 static void add_meeting(struct tti_plan *plan, uint32_t number)
 {
     tti_add_publish(plan, number);
     tti_add_wait(plan, TTI_ALL, number);
 }
 
-/* Those who do not lead wait for the one who meets the other hosts. */
+/* Ranks that do not lead wait for the leader, which meets the other hosts. */
 static bool build_barrier(struct tti_plan *plan, const struct tti_hosts *hosts, const struct tti_shape *shape,
                           struct tti_plan *room)
 {
@@ -108,7 +109,7 @@ static bool build_barrier(struct tti_plan *plan, const struct tti_hosts *hosts, 
     return true;
 }
 
-/* What is done for one window. */
+/* Builds the steps of one window. */
 static bool build_window(struct tti_plan *plan, const struct tti_hosts *hosts, const struct tti_shape *shape,
                          struct tti_plan *room, struct tti_part_of_all window, uint32_t *number)
 {
@@ -122,7 +123,7 @@ static bool build_window(struct tti_plan *plan, const struct tti_hosts *hosts, c
     return true;
 }
 
-/* For how many windows from this one on the same is done, but for where they lie. */
+/* Returns how many windows, from this one on, have the same steps except for their places. */
 static uint64_t count_alike(const struct tti_shape *shape, struct tti_part_of_all window, uint64_t bytes, uint64_t most)
 {
     bool first_differs = window.begin == 0 && tti_hosts_meet(shape->kind, TTI_BEFORE);

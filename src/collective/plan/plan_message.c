@@ -75,7 +75,8 @@ struct tti_region tti_temp(struct tti_message_build *build, uint64_t bytes)
     return region;
 }
 
-/* Large ones go past the caches, which hold what is on its way, and in pieces, between which the transport has its turn. */
+/* Large data are copied past the caches, which hold messages on their way, and in pieces, between which the transport
+ * has its turn. */
 void tti_copy_own(struct tti_message_build *build, uint64_t out, uint64_t in, uint64_t bytes)
 {
     const bool large = bytes >= OWN_LARGE;
@@ -91,7 +92,7 @@ uint64_t tti_chunk_for(const struct tti_message_build *build, uint64_t bytes)
     uint64_t chunk = bytes / 4 / (uint64_t)build->members.count;
     if (chunk < most / 8) chunk = most / 8;
     if (chunk > most) chunk = most;
-    if (chunk < bytes / 1024) chunk = bytes / 1024; /* steps are to be bounded, too */
+    if (chunk < bytes / 1024) chunk = bytes / 1024; /* the number of steps is bounded, too */
     chunk = tti_whole_packets(chunk);
     return chunk < 64 ? 64 : chunk / 64 * 64;
 }
@@ -103,7 +104,7 @@ static bool within(int member, struct tti_member_span span)
     return (member >= span.first && member < span.last) || (member >= span.also_first && member < span.also_last);
 }
 
-/* In `trees`: what ranks cover that are members themselves, and what their hosts' ranks cover. */
+/* Stores in `trees` the subtrees of members that are ranks, and the subtrees of their hosts' ranks. */
 static int trees_of_ranks(struct tti_message_build *build, struct tti_member_span span)
 {
     int size = build->shape->size;
@@ -113,7 +114,7 @@ static int trees_of_ranks(struct tti_message_build *build, struct tti_member_spa
     return used + tti_subtrees_of_range(span.also_first, span.also_last, size, build->trees + used);
 }
 
-/* Hosts one after the other: the first rank of a member. */
+/* Returns the first rank of a member, for hosts whose ranks lie one after the other. */
 static int first_rank(const struct tti_message_build *build, int member)
 {
     int low = 0, high = build->shape->size;
@@ -200,7 +201,7 @@ struct tti_set tti_set_join(struct tti_set one, struct tti_set other, struct tti
     return (struct tti_set){room, used};
 }
 
-/* How many of the parts from here on make up `whole`. */
+/* Returns how many of the parts from here on make up `whole`. */
 static int parts_within(const struct tti_part *parts, int count, const struct tti_part *whole)
 {
     int used = 0;
@@ -229,7 +230,7 @@ struct tti_set tti_set_fold(struct tti_message_build *build, struct tti_set held
 void tti_set_finish(struct tti_message_build *build, struct tti_set held, struct tti_region target, int divisor,
                     uint64_t bytes)
 {
-    if (build->shape->in_place) tti_drain(build, build->sent); /* what is sent may lie where the result goes */
+    if (build->shape->in_place) tti_drain(build, build->sent); /* data being sent may lie where the result goes */
     tti_add_fold(build->plan, target, held.parts, held.count, divisor, bytes);
 }
 
@@ -287,7 +288,7 @@ static void run(struct tti_message_build *build, const struct tti_exchange *exch
     window->sent = build->sent;
 }
 
-/* TEMP that one window needs: it is built, and undone. */
+/* Returns the TEMP that one window needs: the window is built, and undone. */
 static uint64_t measure(struct tti_message_build *build, const struct tti_exchange *exchange, struct tti_window window)
 {
     struct tti_message_build before = *build;
@@ -314,7 +315,7 @@ void tti_exchange_all(struct tti_message_build *build, const struct tti_exchange
     for (uint64_t i = 0; i <= count; i++) {
         if (i < count) {
             struct tti_window *next = &windows[i % IN_FLIGHT];
-            tti_drain(build, next->sent); /* of the window that had this TEMP before */
+            tti_drain(build, next->sent); /* sends of the window that had this TEMP before */
             *next = window_at(&whole, i, most);
             next->slots = build->slots[i % IN_FLIGHT];
             post(build, exchange, next, begin + i % IN_FLIGHT * area);
@@ -331,15 +332,16 @@ int tti_groups(const struct tti_message_build *build)
     return count >= 4 && build->shape->tuning->message_paired != 0 ? (count + 1) / 2 : count;
 }
 
-/* The group that is told in the round of this distance, or the one that is heard. A power of two of them meet in pairs: what
- * two send each other at the same time goes over one connection. */
+/* Returns the group to which this one sends in the round of this distance, or, `heard`, the one from which it receives.
+ * If their number is a power of two, groups meet in pairs: messages that two send each other at the same time go over
+ * one connection. */
 static int round_peer(int me, int distance, int groups, bool heard)
 {
     if ((groups & (groups - 1)) == 0) return me ^ distance;
     return (heard ? me - distance + groups : me + distance) % groups;
 }
 
-/* Dissemination: in round k a group hears from the one 2^k before it, which by then has heard from 2^k groups. */
+/* Dissemination: in round k a group hears from the group 2^k before it, which by then has heard from 2^k groups. */
 void tti_build_dissemination(struct tti_message_build *build)
 {
     int groups = tti_groups(build), me = build->members.me;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All-gather over messages: of blocks, which a rank may have several of (plan_hosts.h).
+ * All-gather of blocks over messages; a rank may have several blocks (plan_hosts.h).
  */
 #include "collective/plan/plan_message.h"
 
@@ -11,7 +11,7 @@ static bool piece_of(const struct tti_message_build *build, int member, int inde
     return index == 0;
 }
 
-/* What `count` members from here on have. */
+/* Returns the bytes of the blocks of `count` members from this one on. */
 static uint64_t members_bytes(const struct tti_message_build *build, int first, int count)
 {
     uint64_t bytes = 0;
@@ -28,7 +28,7 @@ static void copy_block(struct tti_message_build *build)
     tti_copy_own(build, tti_block_from(build->shape, me).offset, 0, tti_block_from(build->shape, me).bytes);
 }
 
-/* Receives what a member has from `from`, or sends it to `to` as it comes; in chunks. */
+/* Receives the blocks of a member from `from` in chunks; ring_send sends them to `to` as they come. */
 static void ring_receive(struct tti_message_build *build, int from, int member, uint64_t chunk)
 {
     struct tti_block block;
@@ -51,22 +51,22 @@ static void ring_send(struct tti_message_build *build, int to, int member, uint6
         }
 }
 
-/* Round after round each member passes on to the next one what the one before it sent last. */
+/* Round after round each member passes on to the next one what it received in the round before. */
 static void ring(struct tti_message_build *build)
 {
     int count = build->members.count, me = build->members.me;
-    /* between two, nobody passes anything on */
+    /* two members pass nothing on */
     uint64_t chunk = count == 2 ? UINT64_MAX / 2 : tti_chunk_for(build, members_bytes(build, 0, count));
     uint32_t received = build->received;
     for (int k = 1; k < count; k++) ring_receive(build, (me - 1 + count) % count, (me - k + count) % count, chunk);
     for (int k = 0; k < count - 1; k++) {
         ring_send(build, (me + 1) % count, (me - k + count) % count, chunk, &received);
-        if (k == 0) copy_block(build); /* while the first ones travel */
+        if (k == 0) copy_block(build); /* done while the first messages travel */
     }
     if (count == 1) copy_block(build);
 }
 
-/* As many bytes as in a ring, and nobody waits for what another one passes on. */
+/* Sends as many bytes as a ring, but no member waits for a block that another one passes on. */
 static void all_gather_directly(struct tti_message_build *build)
 {
     int count = build->members.count, me = build->members.me;
@@ -82,7 +82,8 @@ static void post_run(struct tti_message_build *build, int peer, struct tti_block
     if (run.bytes > 0) send ? tti_post_send(build, peer, at, run.bytes) : tti_post_recv(build, peer, at, run.bytes);
 }
 
-/* What `count` members from here on have, in OUT: one message if it lies there on all ranks in one piece. */
+/* Posts the blocks of `count` members from this one on, in OUT: as one message if they lie there in one piece on all
+ * ranks. */
 static void post_span(struct tti_message_build *build, int peer, int first, int count, bool send)
 {
     struct tti_block run = {0}, block;
@@ -95,8 +96,8 @@ static void post_span(struct tti_message_build *build, int peer, int first, int 
     post_run(build, peer, run, send);
 }
 
-/* A power of two of them: from round to round pairs swap all they have. One exchange at a time, and where ranks share cores
- * the largest stays on one, so that data are in its cache still when they are read. */
+/* For a power of two of members: from round to round pairs swap all they have. There is one exchange at a time, and if
+ * ranks share cores the largest exchange stays on one core, so that data are still in its cache when they are read. */
 static void all_gather_by_doubling(struct tti_message_build *build)
 {
     int me = build->members.me;
@@ -111,7 +112,7 @@ static void all_gather_by_doubling(struct tti_message_build *build)
     }
 }
 
-/* Between what members have, packed from `temp` on in order of members, and OUT. */
+/* Copies a member's blocks between OUT and TEMP, where they are packed from `temp` on in order of members. */
 static void copy_packed(struct tti_message_build *build, int member, struct tti_region *temp, bool pack)
 {
     struct tti_block block;
@@ -123,7 +124,7 @@ static void copy_packed(struct tti_message_build *build, int member, struct tti_
     }
 }
 
-/* The same of groups: those members and their partners. */
+/* Returns the same for groups: for those members and their partners. */
 static uint64_t groups_bytes(const struct tti_message_build *build, int first, int groups)
 {
     int count = build->members.count, all = tti_groups(build);
@@ -133,7 +134,7 @@ static uint64_t groups_bytes(const struct tti_message_build *build, int first, i
     return bytes;
 }
 
-/* All that was packed in the order in which a group's first member gets it. */
+/* Unpacks all blocks, which were packed in the order in which a group's first member gets them. */
 static void unpack_groups(struct tti_message_build *build, int first, struct tti_region temp)
 {
     int count = build->members.count, groups = tti_groups(build);
@@ -147,7 +148,7 @@ static void unpack_groups(struct tti_message_build *build, int first, struct tti
         }
 }
 
-/* One that lets its partner exchange for it. */
+/* For a member that lets its partner exchange for it. */
 static void all_gather_by_partner(struct tti_message_build *build, int partner)
 {
     int me = build->members.me;
@@ -160,8 +161,8 @@ static void all_gather_by_partner(struct tti_message_build *build, int partner)
     unpack_groups(build, partner, temp);
 }
 
-/* Bruck: the first member of a group holds the blocks of the groups from its own on, packed in TEMP; in each round it gets as
- * many again. */
+/* Bruck's algorithm: the first member of a group holds the blocks of the groups from its own on, packed in TEMP; in
+ * each round it doubles their number. */
 static void all_gather_by_rounds(struct tti_message_build *build)
 {
     int count = build->members.count, me = build->members.me, groups = tti_groups(build), partner = me + groups;
@@ -190,9 +191,10 @@ static void all_gather_by_rounds(struct tti_message_build *build)
     unpack_groups(build, me, temp);
 }
 
-/* With three ranks every message goes where it belongs in one round, and they are no more. Rounds send as many bytes as the
- * ring, and copy them once more; where pairs can swap what they have, that takes as few messages without the copy. Large
- * blocks go round the ring, so that all connections carry them at once, or from few ranks straight to where they belong. */
+/* With three ranks every message goes straight to its receiver in one round, and there are no more messages than
+ * otherwise. Rounds send as many bytes as the ring, and copy them once more; if pairs can swap what they have, that
+ * takes as few messages without the copy. Large blocks go round the ring, so that all connections carry them at once,
+ * or, if ranks are few, straight to their receivers. */
 void tti_build_message_all_gather(struct tti_message_build *build)
 {
     int count = build->members.count;

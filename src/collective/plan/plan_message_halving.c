@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Large all_reduces of many members over messages: recursive halving, then doubling. A member sends a number of messages
- * that grows with the logarithm of theirs, and no more bytes than by owned slices.
+ * Large all_reduces of many members over messages: recursive halving, then doubling. The number of messages that a
+ * member sends grows with the logarithm of the number of members; it sends no more bytes than with owned slices.
  *
- * Members meet along the canonical tree, level by level: at level j a left node of 2^j members meets the right node beside
- * it. Each member of a left node owns a piece of what the node's members contribute; pieces are halved by the bits of the
- * member's number, from the lowest on. Nodes of the same size halve their pieces once more: a member and the one whose
- * number differs in bit j send each other the half that they do not keep. A right node that is smaller has fewer owners,
- * the largest power of two, and passes its pieces on to the left one, cut as these are. At the last level pieces become
- * results; they go back the same ways.
+ * Members meet along the canonical tree, level by level: at level j a left node of 2^j members meets the right node
+ * beside it. Each member of a left node owns a piece of what the node's members contribute; pieces are halved by the
+ * bits of the member's number, from the lowest on. Nodes of the same size halve their pieces once more: a member and
+ * the one whose number differs in bit j send each other the half that they do not keep. A right node that is smaller
+ * has fewer owners, the largest power of two, and passes its pieces on to the left one, cut as these are. At the last
+ * level pieces become results; they return on the same paths.
  *
- * Two windows of the vector go side by side, so that one is on its way while the other is folded. Receives of results are
- * posted first of all, so that none has to be put aside; in place, where they go is still to be read, and they are posted last.
+ * Two windows of the vector go side by side, so that one travels while the other is folded. Receives of results are
+ * posted first of all, so that no message has to be put aside; in place, their memory must still be read, and they are
+ * posted last.
  */
 #include "collective/plan/plan_message.h"
 
@@ -22,26 +23,26 @@ enum { LEVELS_MOST = 32, SIDE_BY_SIDE = 2 };
 /* Two nodes that meet: members [first, middle) and [middle, last). */
 struct meeting {
     int level, width, first, middle, last;
-    int owners; /* of the right node */
+    int owners; /* owners of the right node's piece */
     bool even;
-    enum { NO_PART, LEFT, RIGHT } side; /* this member's */
+    enum { NO_PART, LEFT, RIGHT } side; /* this member's side */
 };
 
 struct piece_window {
     struct tti_window window;
-    struct tti_set held;                                  /* of the member's piece */
-    struct tti_block piece;                               /* which that is, in the window */
-    uint64_t slots[LEVELS_MOST];                          /* where contributions of a level arrive */
-    uint32_t arrivals[LEVELS_MOST], results[LEVELS_MOST]; /* receives posted up to a level's */
+    struct tti_set held;                                  /* the set that is held of the member's piece */
+    struct tti_block piece;                               /* the member's piece, as a range of the window */
+    uint64_t slots[LEVELS_MOST];                          /* where the contributions of a level arrive */
+    uint32_t arrivals[LEVELS_MOST], results[LEVELS_MOST]; /* receives posted up to a level */
     struct tti_part *room;
 };
 
 struct halving {
     struct tti_message_build *build;
-    struct meeting meetings[LEVELS_MOST]; /* that this member has a part in, from the lowest */
+    struct meeting meetings[LEVELS_MOST]; /* those in which this member has a part, from the lowest */
     int count;
     struct piece_window side[SIDE_BY_SIDE];
-    int sides; /* of these, in use */
+    int sides; /* how many of these are in use */
 };
 
 static int largest_power(int count)
@@ -68,11 +69,12 @@ static void find_meetings(struct halving *halving)
     for (int level = 0; 1 << level < halving->build->members.count; level++) {
         struct meeting meeting = meeting_at(halving->build, level);
         if (meeting.side != NO_PART) halving->meetings[halving->count++] = meeting;
-        if (meeting.side == RIGHT && !meeting.even) break; /* others go on with what it had */
+        if (meeting.side == RIGHT && !meeting.even) break; /* others go on with its contributions */
     }
 }
 
-/* What is left of a window after as many halvings, by the bits of the member's number. Of whole lines but for the last. */
+/* Returns what is left of a window after so many halvings, by the bits of the member's number. Blocks are whole cache
+ * lines, except for the last. */
 static struct tti_block cut(const struct piece_window *side, int member, int halvings)
 {
     struct tti_block block = {0, side->window.bytes};
@@ -85,7 +87,7 @@ static struct tti_block cut(const struct piece_window *side, int member, int hal
     return block;
 }
 
-/* What the member owns when the two have met. */
+/* Returns the block that the member owns after the two nodes have met. */
 static struct tti_block kept(const struct piece_window *side, const struct meeting *meeting, int member)
 {
     return cut(side, member, meeting->even ? meeting->level + 1 : meeting->level);
@@ -129,7 +131,7 @@ static void post_contribution(struct halving *halving, struct piece_window *side
     side->arrivals[index] = build->received;
 }
 
-/* The part of a set of the own piece that lies at `block` of the window, in `room`. */
+/* Returns, in `room`, that part of the own piece's set which lies at `block` of the window. */
 static struct tti_set within(const struct tti_message_build *build, const struct piece_window *side,
                              struct tti_block block, struct tti_part *room)
 {
@@ -250,7 +252,7 @@ static void gather(struct halving *halving)
     tti_await(halving->build, halving->build->received);
 }
 
-/* The last pieces are to be worth a message each; as all members choose. */
+/* Returns the bytes of a window. The last pieces must be worth a message each; all members choose the same. */
 static uint64_t window_bytes(const struct tti_message_build *build, uint64_t bytes)
 {
     uint64_t each = (uint64_t)build->shape->tuning->message_chunk / 16, most = each * (uint64_t)build->members.count;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Operations over messages that only move data. Large data travel whole, from where they are to where they belong, unless
- * somebody passes them on: then in chunks, so that he can begin before he has everything.
+ * Operations over messages that only move data. Large data travel whole, straight to their receiver, unless a rank
+ * passes them on: then they travel in chunks, so that it can begin before it has everything.
  *
  * A rank knows its own row of counts only, so v-forms with a root, and all_to_all_v, go straight from rank to rank, one
- * message per pair, empty ones too: ranks that disagree about a count find out by its length.
+ * message per pair, even if it is empty: ranks that disagree about a count notice it by the message's length.
  */
 #include "collective/plan/plan_message.h"
 
 /* ---- Broadcast ------------------------------------------------------------------------------------------------- */
 
-/* Members counted from the root. */
+/* Returns this member's place, counted from the root. */
 static int place_of(const struct tti_message_build *build, int root)
 {
     return (build->members.me - root + build->members.count) % build->members.count;
@@ -21,7 +21,7 @@ static int member_at(const struct tti_message_build *build, int root, int place)
     return (place + root) % build->members.count;
 }
 
-/* In a binomial tree place v has the children v + 2^j, for all 2^j below its own lowest bit. */
+/* Returns the lowest bit of a place: in a binomial tree place v has the children v + 2^j, for all 2^j below it. */
 static int lowest_bit(const struct tti_message_build *build, int place)
 {
     int bit = 1;
@@ -29,11 +29,12 @@ static int lowest_bit(const struct tti_message_build *build, int place)
     return bit;
 }
 
-/* Among the first of each group; they pass it on to their partners. */
+/* Broadcasts among the first members of each group, which pass the data on to their partners. */
 static void broadcast_by_tree(struct tti_message_build *build, int root, struct tti_region at, uint64_t bytes)
 {
     int count = build->members.count, groups = tti_groups(build), place = place_of(build, root);
-    bool flat = count < build->shape->tuning->message_flat || count == 2; /* its messages leave one after the other */
+    /* the root sends its messages one after the other */
+    bool flat = count < build->shape->tuning->message_flat || count == 2;
     int width = flat ? 1 : lowest_bit(build, place), partner = place + groups;
     if (place > 0) {
         int parent = place >= groups ? place - groups : flat ? 0 : place - width;
@@ -122,14 +123,14 @@ static void scatter_directly(struct tti_message_build *build)
     tti_copy_own(build, own.offset, block.offset, block.bytes);
 }
 
-/* How many places a subtree of a binomial tree has, whose parent reaches it over `bit`. */
+/* Returns how many places a subtree of a binomial tree has whose parent reaches it over `bit`. */
 static int places_below(const struct tti_message_build *build, int place, int bit)
 {
     int left = build->members.count - place;
     return bit < left ? bit : left;
 }
 
-/* A place's own block and those below it lie in TEMP in order of places; the root turns them into ranks. */
+/* A place's own block and those below it lie in TEMP in order of places; the root puts them into the order of ranks. */
 static void gather_by_tree(struct tti_message_build *build)
 {
     const struct tti_shape *shape = build->shape;
@@ -203,12 +204,12 @@ static void pairwise(struct tti_message_build *build)
     tti_copy_own(build, tti_block_from(shape, me).offset, own.offset, own.bytes);
 }
 
-/* In place, ranks that add up to the same number modulo `size` swap blocks, chunk by chunk: what comes waits in TEMP until
- * what was there has gone. */
+/* In place, ranks whose sum is the same number modulo `size` swap blocks, chunk by chunk: a chunk that comes waits in
+ * TEMP until the data in its place have gone. */
 struct swap {
     struct tti_region block, temp;
     uint64_t bytes;
-    uint32_t received, sent; /* with this swap */
+    uint32_t received, sent; /* messages posted up to and including this swap */
 };
 
 static void finish_swap(struct tti_message_build *build, struct swap *swap)
@@ -243,14 +244,15 @@ static void swap_in_place(struct tti_message_build *build)
     for (int i = 0; i < EXCHANGES_AHEAD; i++) finish_swap(build, &swaps[(at + (uint64_t)i) % EXCHANGES_AHEAD]);
 }
 
-/* How many of the blocks 0 .. size - 1 take this hop. */
+/* Returns how many of the blocks 0 .. size - 1 take this hop. */
 static int blocks_with(int size, int hop)
 {
     int rest = size % (2 * hop) - hop;
     return size / (2 * hop) * hop + (rest > 0 ? rest : 0);
 }
 
-/* Bruck: the block for the rank `i` further on takes the hops that make up i. Block i lies where the last hop left it. */
+/* Bruck's algorithm: the block for the rank `i` places further on takes the hops that make up i. Block i lies where the
+ * last hop left it. */
 static struct tti_region bruck_block(struct tti_message_build *build, int i, int bit, const uint64_t *received)
 {
     const struct tti_shape *shape = build->shape;
@@ -295,7 +297,7 @@ static void all_to_all_by_rounds(struct tti_message_build *build)
 
 /* ---- Which one ------------------------------------------------------------------------------------------------- */
 
-/* Few ranks need few messages anyway, but where they share cores every one counts. */
+/* Few ranks need few messages anyway, but if ranks share cores every message counts. */
 static bool goes_by_rounds(const struct tti_message_build *build)
 {
     const tutti_tuning *tuning = build->shape->tuning;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reductions over messages, small ones: exchanges of sets of subtrees (plan_message.h), each as a pair of functions, one
- * that posts the receives of a window and one that does the rest. Large ones: plan_message_slices.c.
+ * Small reductions over messages: exchanges of sets of subtrees (plan_message.h), each as a pair of functions, one that
+ * posts the receives of a window and one that does the rest. Large ones: plan_message_slices.c.
  *
- *   flat      everyone sends its contribution to the root, or to all
+ *   flat      every member sends its contribution to the root, or to all
  *   doubling  recursive doubling: in round j a member exchanges all it holds with the one whose number differs in bit j.
  *             Members past the largest power of two hand theirs to one before it first, and get the result from it; with
  *             message_paired those past half of that.
- *   tree      a binomial tree of members; the root takes part in it where it stands
- *   scanning  recursive doubling, in which a rank keeps the subtrees of lower ranks that it hears of
+ *   tree      a binomial tree of members, in which the root keeps its own place
+ *   scanning  recursive doubling, in which a rank keeps the subtrees of lower ranks that it receives
  */
 #include "collective/plan/plan_message.h"
 
@@ -24,7 +24,7 @@ static void post_set(struct tti_message_build *build, struct tti_window *window,
     tti_post_recv(build, from, slot, bytes);
 }
 
-/* The window's next set, `*next` being its number, once it has arrived. */
+/* Waits for the window's next set, whose number is `*next`, and returns it. */
 static struct tti_set take_set(struct tti_message_build *build, const struct tti_window *window, uint32_t *next,
                                struct tti_member_span members)
 {
@@ -75,7 +75,7 @@ static const struct tti_exchange flat = {post_flat, run_flat};
 
 /* ---- Recursive doubling ---------------------------------------------------------------------------------------- */
 
-/* How many members double: a power of two, and not less than half of all. */
+/* Returns how many members double: a power of two, and not less than half of all. */
 static int doublers(const struct tti_message_build *build)
 {
     int power = 1;
@@ -83,7 +83,7 @@ static int doublers(const struct tti_message_build *build)
     return power * 2 < build->members.count ? power * 2 : power;
 }
 
-/* Whose contributions a member holds before round j. */
+/* Returns the members whose contributions a member holds before round j. */
 static struct tti_member_span held_by(const struct tti_message_build *build, int member, int round)
 {
     int count = build->members.count, power = doublers(build), width = 1 << round;
@@ -92,7 +92,7 @@ static struct tti_member_span held_by(const struct tti_message_build *build, int
     return (struct tti_member_span){first, first + width, power + first, also_last};
 }
 
-/* What a member gets of the result: all of it, or its block of a reduce_scatter. */
+/* Returns the part of the result that a member gets: all of it, or its block of a reduce_scatter. */
 static struct tti_block result_block(const struct tti_message_build *build, const struct tti_window *window, int member)
 {
     if (!tti_shape_splits(build->shape)) return (struct tti_block){0, window->bytes};
@@ -100,7 +100,7 @@ static struct tti_block result_block(const struct tti_message_build *build, cons
     return (struct tti_block){flow.source, flow.bytes};
 }
 
-/* Whether a member's first message is its own contribution, which need not wait for the window before. */
+/* Returns true if a member's first message is its own contribution, which need not wait for the window before. */
 static bool sends_at_once(const struct tti_message_build *build)
 {
     int count = build->members.count, me = build->members.me, power = doublers(build);
@@ -163,7 +163,7 @@ static const struct tti_exchange doubling = {post_doubling, run_doubling};
 
 enum { NO_RANK = -1 };
 
-/* The members below one node, and the one that holds what they contribute. */
+/* The members below one node, and the one that holds their contributions. */
 struct node {
     struct tti_member_span span;
     int holder; /* NO_RANK: there is no such node */
@@ -177,7 +177,7 @@ static struct node node_of(const struct tti_message_build *build, int root, int 
     return (struct node){{first, last, 0, 0}, root >= first && root < last ? root : first};
 }
 
-/* The nodes of one level that this member has to do with. */
+/* The nodes of one level in which this member has a part. */
 struct meeting {
     struct node mine, sibling, parent;
 };
@@ -223,12 +223,13 @@ static const struct tti_exchange tree = {post_tree, run_tree};
 
 /* ---- Scanning -------------------------------------------------------------------------------------------------- */
 
-/* In round j the ranks of two neighbouring nodes of 2^j ranks exchange what these contribute, where somebody will use it:
- * the right ones always, the left ones to pass on the two together. What a rank needs lies left of it and is complete. */
+/* In round j the ranks of two neighbouring nodes of 2^j ranks exchange the nodes' contributions, if a rank will use
+ * them: the right ones always use them, the left ones to pass on the two together. The data that a rank needs lie left
+ * of it and are complete. */
 
 static bool passes_on(int rank, int round, int size);
 
-/* Whether the rank sends its node of this round to its partner. */
+/* Returns true if the rank sends its node of this round to its partner. */
 static bool sends_at(int rank, int round, int size)
 {
     int width = 1 << round, partner = rank ^ width;
@@ -237,7 +238,7 @@ static bool sends_at(int rank, int round, int size)
     return complete && passes_on(partner, round + 1, size);
 }
 
-/* Whether the rank sends any node from this round on. */
+/* Returns true if the rank sends any node from this round on. */
 static bool passes_on(int rank, int round, int size)
 {
     for (; 1 << round < size; round++)
@@ -266,7 +267,7 @@ static void post_scanning(struct tti_message_build *build, struct tti_window *wi
     }
 }
 
-/* The node of the next round, of this one and its sibling. */
+/* Folds this round's node and its sibling into the node of the next round. */
 static struct tti_part fold_pair(struct tti_message_build *build, struct tti_part mine, struct tti_part other,
                                  uint64_t bytes)
 {
@@ -282,7 +283,7 @@ static void run_scanning(struct tti_message_build *build, struct tti_window *win
 {
     int me = build->members.me, size = build->shape->size, used = 0;
     bool inclusive = build->shape->kind == TTI_SCAN;
-    struct tti_part lower[sizeof(int) * 8 + 1]; /* what makes up the result, from the right */
+    struct tti_part lower[sizeof(int) * 8 + 1]; /* the parts of the result, from the right */
     struct tti_part mine =
         tti_set_own(build, window->offset, window->bytes, passes_on(me, 0, size), build->held).parts[0];
     uint32_t next = 0;
@@ -315,8 +316,8 @@ static int rounds_of(int members)
     return rounds;
 }
 
-/* Bytes of an exchange's windows: as many elements as a quarter of the chunk has, so that some are on their way while others
- * are folded; fewer where a window holds many of them. */
+/* Returns the bytes of an exchange's windows: as many elements as a quarter of the chunk has, so that some travel while
+ * others are folded; fewer if a window holds many sets. */
 static uint64_t window_bytes(const struct tti_message_build *build, int sets)
 {
     const struct tti_shape *shape = build->shape;
@@ -330,7 +331,8 @@ static struct tti_window window_over(const struct tti_message_build *build, uint
     return (struct tti_window){.offset = offset, .bytes = bytes, .target = tti_result_at(build, offset), .root = root};
 }
 
-/* Two send as many bytes by doubling as by slices, and wait for each other once; more of them send more. */
+/* Two members send as many bytes by doubling as by slices, and wait for each other once; more members send more bytes
+ * by doubling. */
 enum { OF_TWO = 16, OF_HALVING = 32 };
 
 static bool halves(const struct tti_message_build *build)
@@ -339,8 +341,8 @@ static bool halves(const struct tti_message_build *build)
     return build->members.count >= (tuning->message_paired != 0 ? 4 : tuning->message_halving);
 }
 
-/* Bytes of all rounds together. Doubling sends everything in each of them; owned slices are two messages to each member,
- * halving is twice as many rounds. */
+/* Returns up to how many bytes, of all rounds together, doubling is used. It sends everything in each round; owned
+ * slices take two messages to each member, halving takes twice as many rounds. */
 static uint64_t doubles_up_to(const struct tti_message_build *build)
 {
     uint64_t most = (uint64_t)build->shape->tuning->message_doubling, count = (uint64_t)build->members.count;
@@ -358,12 +360,12 @@ void tti_build_message_all_reduce(struct tti_message_build *build, uint64_t offs
     uint64_t travels = bytes / shape->element * shape->accumulator * (uint64_t)rounds;
     struct tti_window whole = window_over(build, offset, bytes, TTI_ALL);
     uint64_t most = window_bytes(build, 1 + rounds / 2);
-    if (count == 2) most *= 4; /* two have nothing to pass on, and wait for each other at each window */
+    if (count == 2) most *= 4; /* two members pass nothing on, and wait for each other at each window */
     if (travels > doubles_up_to(build) && halves(build))
         tti_build_halving(build, offset, bytes);
     else if (travels > doubles_up_to(build))
         tti_build_slices(build, offset, bytes, TTI_TO_ALL, TTI_ALL);
-    else /* with three, one round and as many messages as by doubling */
+    else /* three members take one round and as many messages as by doubling */
         tti_exchange_all(build, count == 3 ? &flat : &doubling, whole, most);
 }
 
@@ -382,22 +384,23 @@ void tti_build_message_reduce(struct tti_message_build *build, uint64_t offset, 
 
 /* ---- Reduce-scatter by halving --------------------------------------------------------------------------------- */
 
-/* A power of two of ranks meet along the canonical tree, in pairs: each sends what the blocks lack that the other one keeps, so
- * that every level halves them. As many bytes as straight to the blocks' owners, in fewer messages. */
+/* For a power of two of ranks, which meet along the canonical tree in pairs: each sends its contributions to the blocks
+ * that the other one keeps, so that every level halves them. This sends as many bytes as going straight to the blocks'
+ * owners, in fewer messages. Returns true if the rank keeps the block at this level. */
 
 static bool keeps(int rank, int width, int block)
 {
     return ((rank ^ block) & width) == 0;
 }
 
-/* A contribution of `width` ranks to a block. */
+/* Returns the bytes of a contribution of `width` ranks to a block. */
 static uint64_t contribution_bytes(const struct tti_message_build *build, int width, int block)
 {
     struct tti_part part = {.partial = width > 1};
     return tti_part_bytes(build, &part, tti_reduce_block(build->shape, block).bytes);
 }
 
-/* All that a rank gets at this level. */
+/* Returns the bytes of all that a rank gets at this level. */
 static uint64_t level_bytes(const struct tti_message_build *build, int rank, int width)
 {
     uint64_t bytes = 0;
@@ -420,7 +423,7 @@ static void send_half(struct tti_message_build *build, const struct tti_part *he
     tti_post_send(build, partner, packed, total);
 }
 
-/* Of what came, from `at` on. */
+/* Folds the half that has arrived, from `at` on, into the held parts. */
 static void fold_half(struct tti_message_build *build, struct tti_part *held, int width, struct tti_region at)
 {
     int me = build->shape->rank, size = build->shape->size, first = (me ^ width) / width * width;
@@ -454,7 +457,8 @@ static void reduce_scatter_by_halving(struct tti_message_build *build)
     }
 }
 
-/* A message costs more than to pass on a small block, and still more where ranks share cores. */
+/* Returns true for small blocks: a message costs more than to pass on a small block, and still more if ranks share
+ * cores. */
 static bool scatters_by_halving(const struct tti_shape *shape, uint64_t bytes)
 {
     bool power = shape->size >= 4 && (shape->size & (shape->size - 1)) == 0;
@@ -463,7 +467,7 @@ static bool scatters_by_halving(const struct tti_shape *shape, uint64_t bytes)
     return power && !shape->scaled && (small || bytes <= (uint64_t)shape->tuning->message_paired / 4);
 }
 
-/* Small blocks for many: everything by doubling, and each takes its own. */
+/* Small blocks for many ranks: everything is reduced by doubling, and each rank takes its own block. */
 static void reduce_scatter(struct tti_message_build *build)
 {
     const struct tti_shape *shape = build->shape;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Large reductions over messages: owned slices. Each member owns a slice of the vector, receives all contributions to it,
- * folds them in the canonical order, and passes the result on. Slices are cut into chunks, of which a few (`ahead`) are on
- * their way while one is folded; results go out as soon as they are there. A member that is ahead of another is so by
- * `ahead` chunks at most, for it needs the other's contributions: with receives posted for twice as many, whatever comes
- * has its place and is not put aside.
+ * Large reductions over messages: owned slices. Each member owns a slice of the vector, receives all contributions to
+ * it, folds them in the canonical order, and passes the result on. Slices are cut into chunks, of which a few (`ahead`)
+ * travel while one is folded; results are sent as soon as they are made. A member can be at most `ahead` chunks further
+ * than another, since it needs the other's contributions: with receives posted for twice as many, whatever comes has
+ * its place and is not put aside.
  *
- * From a member to another travel, in this order: its contributions to the other's first `ahead` chunks; then, for each of
- * its own chunks c, the result c and its contributions to the other's chunk c + ahead. The other posts its receives in the
+ * A member sends another, in this order: its contributions to the other's first `ahead` chunks; then, for each of its
+ * own chunks c, the result c and its contributions to the other's chunk c + ahead. The other posts its receives in the
  * same order.
  *
- * In place: what arrives as a result was sent as a contribution before, to the one who made the result of it.
+ * In place: what arrives as a result was sent as a contribution before, to the member that made the result of it.
  */
 #include "collective/plan/plan_message.h"
 
@@ -20,23 +20,23 @@ enum { OF_TWO_MOST = 3 * TTI_PACKET };
 
 struct slices {
     struct tti_message_build *build;
-    uint64_t offset, bytes; /* of the vector */
+    uint64_t offset, bytes; /* the range of the vector */
     enum tti_keep keep;
     int root;
     uint64_t chunk;   /* bytes of elements */
-    uint64_t chunks;  /* of the largest slice, */
-    uint64_t longest; /* whose last is a little longer rather than leave that over */
-    uint64_t ahead;   /* chunks of contributions on their way */
-    uint64_t slots;   /* chunks for which there is room: twice as many, but as many where that takes too much */
-    int parts;        /* in `trees` of the build: all members' subtrees, in rank order */
+    uint64_t chunks;  /* chunks of the largest slice */
+    uint64_t longest; /* bytes of the longest chunk: the last one of a slice may be longer, to leave no small rest */
+    uint64_t ahead;   /* how many chunks of contributions travel */
+    uint64_t slots;   /* chunks for which there is room: 2 * ahead, or `ahead` if that takes too much */
+    int parts;        /* the number of subtrees of all members, in `trees` of the build, in rank order */
     int own_parts;
     uint64_t slot;                 /* TEMP bytes of one chunk */
     uint64_t begin;                /* where the slots begin */
-    uint64_t sent_parts;           /* where in a slot what is sent lies: contributions that had to be made */
-    uint64_t sent_result;          /* and the result, where it is not this rank's */
-    uint32_t received[SLOTS_MOST]; /* receives up to the contributions of a chunk, by slot */
-    uint32_t sent[SLOTS_MOST];     /* sends up to the last contribution to a chunk */
-    uint32_t passed[SLOTS_MOST];   /* and up to the last of its results */
+    uint64_t sent_parts;           /* where contributions that had to be made lie in a slot */
+    uint64_t sent_result;          /* where the result lies in a slot, if it is not this rank's */
+    uint32_t received[SLOTS_MOST]; /* receives posted up to the contributions to a chunk, by slot */
+    uint32_t sent[SLOTS_MOST];     /* sends posted up to the last contribution to a chunk */
+    uint32_t passed[SLOTS_MOST];   /* sends posted up to the last of its results */
 };
 
 static bool raw(const struct tti_message_build *build)
@@ -44,7 +44,7 @@ static bool raw(const struct tti_message_build *build)
     return !build->combined && !build->shape->scaled;
 }
 
-/* Whether what is sent must be made first. */
+/* Returns true if contributions must be made before they are sent. */
 static bool makes_parts(const struct tti_message_build *build)
 {
     return build->shape->scaled && !build->combined;
@@ -55,7 +55,7 @@ static struct tti_part part_of(const struct slices *slices, const struct tti_sub
     return (struct tti_part){.first = tree->first, .ranks = tree->ranks, .partial = !raw(slices->build)};
 }
 
-/* Where a member's slice begins in the vector. */
+/* Returns a member's slice of the vector. */
 static struct tti_block slice_of(const struct slices *slices, int member)
 {
     const struct tti_message_build *build = slices->build;
@@ -91,7 +91,8 @@ static uint64_t part_room(const struct slices *slices)
 
 /* ---- Contributions --------------------------------------------------------------------------------------------- */
 
-/* Subtrees have their places in a slot in rank order, own ones left out. */
+/* Posts receives for the contributions to a chunk. Subtrees have their places in a slot in rank order, without the own
+ * ones. */
 static void post_contributions(struct slices *slices, uint64_t c)
 {
     struct tti_message_build *build = slices->build;
@@ -106,7 +107,7 @@ static void post_contributions(struct slices *slices, uint64_t c)
     slices->received[c % slices->slots] = build->received;
 }
 
-/* Own subtree number `index`, of what lies at `chunk` of the vector. */
+/* Returns where own subtree number `index` of this `chunk` of the vector lies. */
 static struct tti_region own_part(const struct slices *slices, int index, struct tti_block chunk)
 {
     const struct tti_message_build *build = slices->build;
@@ -176,7 +177,7 @@ static void fold_chunk(struct slices *slices, struct tti_block chunk, uint64_t c
     tti_add_fold(build->plan, target, build->all, slices->parts, build->shape->size, chunk.bytes);
 }
 
-/* The result has a place in this rank's output, or goes to the root only. */
+/* Returns where the result goes: to its place in this rank's output, or to a slot if only the root gets it. */
 static struct tti_region result_at(const struct slices *slices, struct tti_block chunk, uint64_t c)
 {
     const struct tti_message_build *build = slices->build;
@@ -230,10 +231,10 @@ static void cut(struct slices *slices, uint64_t largest)
     slices->longest = slices->chunks * chunk < largest ? chunk + over : chunk;
 }
 
-/* A quarter of a slice, so that something is on its way while something is folded; not less than an eighth of a chunk,
- * and as much as TEMP allows. Two members send and receive all the time anyhow: as much as TEMP allows, but not so much
- * that it would be paced (tcp_send.c). As many of them ahead as the caches hold. All members must choose the same: nothing here
- * depends on the own ones. */
+/* Chooses the chunk: a quarter of a slice, so that some data travel while others are folded; not less than an eighth of
+ * message_chunk, and at most what TEMP allows. Two members send and receive all the time anyhow: their chunk is as
+ * large as TEMP allows, but not so large that it would be paced (tcp_send.c). As many chunks travel ahead as the caches
+ * hold. All members must choose the same, so nothing here depends on a member's own parts. */
 static void choose_chunk(struct slices *slices, uint64_t largest)
 {
     const struct tti_shape *shape = slices->build->shape;
@@ -280,7 +281,8 @@ void tti_build_slices(struct tti_message_build *build, uint64_t offset, uint64_t
     lay_out_slots(&slices);
     for (uint64_t c = 0; c < slices.ahead; c++) post_contributions(&slices, c);
     for (uint64_t c = 0; c < slices.ahead; c++) send_contributions(&slices, c);
-    uint64_t results = slices.slots > slices.ahead ? slices.slots - slices.ahead : 1; /* expected before a fold */
+    /* results expected before a fold */
+    uint64_t results = slices.slots > slices.ahead ? slices.slots - slices.ahead : 1;
     for (uint64_t c = 0; c < results; c++) {
         post_results(&slices, c);
         if (c + slices.ahead < slices.slots) post_contributions(&slices, c + slices.ahead);

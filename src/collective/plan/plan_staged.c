@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plans through staged copies: STAGED (one chunk; where it lies is told in comm.h), BOUNCE (many chunks, two in flight),
- * and the barrier, which stages nothing.
+ * Plans through staged copies: STAGED (one chunk; comm.h says where it lies), BOUNCE (many chunks, two in flight), and
+ * the barrier, which stages nothing.
  *
- * A chunk is a window of every block: bytes [t * window, (t + 1) * window). What a rank stages of it lies at offset 0
- * (one block, read by whoever wants it) or at receiver * window (one block per receiver).
+ * A chunk is a window of every block: bytes [t * window, (t + 1) * window). A rank stages its part at offset 0 (one
+ * block for all readers) or at receiver * window (one block per receiver).
  */
 #include "collective/plan/plan_build.h"
 
 struct chunk {
     enum tti_space space;
     uint64_t base;   /* where this chunk lies in the space */
-    uint64_t begin;  /* of the window in every block */
+    uint64_t begin;  /* where the window begins in every block */
     uint64_t window; /* bytes */
 };
 
@@ -22,7 +22,7 @@ static uint64_t part(uint64_t block_bytes, const struct chunk *chunk)
     return rest < chunk->window ? rest : chunk->window;
 }
 
-/* The largest of a rank's outgoing blocks that is not split by receiver. */
+/* Returns the largest of a rank's outgoing blocks that is not split by receiver. */
 static uint64_t common_block(const struct tti_shape *shape, int from)
 {
     if (tti_shape_reduces(shape)) return shape->count * shape->element;
@@ -46,7 +46,7 @@ static void stage(struct tti_plan *plan, const struct tti_shape *shape, const st
     }
     bool one_block = shape->kind == TTI_REDUCE_SCATTER || shape->kind == TTI_REDUCE_SCATTER_V;
     for (int to = 0; to < shape->size; to++) {
-        if (to == me) continue; /* what is its own it takes where it lies */
+        if (to == me) continue; /* a rank reads its own block from its input */
         struct tti_flow flow = one_block ? tti_reduce_block(shape, to) : tti_flow_of(shape, me, to);
         staged.offset = chunk->base + (uint64_t)to * chunk->window;
         in.offset = flow.source + chunk->begin;
@@ -84,13 +84,13 @@ static void take(struct tti_plan *plan, const struct tti_shape *shape, const str
         int from = (me + k) % shape->size;
         struct tti_flow flow = tti_flow_of(shape, from, me);
         struct tti_region source = {from, (uint32_t)chunk->space, chunk->base + mine};
-        if (from == me) source = tti_at(me, TTI_IN, flow.source + chunk->begin); /* in place: nothing to do */
+        if (from == me) source = tti_at(me, TTI_IN, flow.source + chunk->begin); /* in place: nothing is copied */
         tti_add_copy(plan, tti_at(me, TTI_OUT, flow.target + chunk->begin), source, part(flow.bytes, chunk),
                      TTI_CACHED);
     }
 }
 
-/* Whose data this rank needs: TTI_ALL, one rank, or nobody's but its own. */
+/* Returns the rank whose data this rank needs: TTI_ALL, one rank, or only its own. */
 static int needed(const struct tti_shape *shape)
 {
     int me = shape->rank;
@@ -122,8 +122,8 @@ void tti_build_staged(struct tti_plan *plan, const struct tti_shape *shape)
 
 /* ---- Bounce ---------------------------------------------------------------------------------------------------- */
 
-/* Every rank does S0 S1 C0 S2 C1 S3 C2 …, where S stages a chunk and C takes it, and publishes each with the number of
- * its place in that order: so one number per rank tells both what can be read and what can be overwritten. */
+/* Every rank does S0 S1 C0 S2 C1 S3 C2 …, where S stages a chunk and C takes it, and publishes each with its place in
+ * that order: so one number per rank tells both which chunks can be read and which can be overwritten. */
 static uint32_t staged_number(uint64_t t)
 {
     return t == 0 ? 1 : (uint32_t)(2 * t);
@@ -156,11 +156,11 @@ static void bounce_all(struct tti_plan *plan, const struct tti_shape *shape, uin
         struct chunk chunk = chunk_at(t, window, half);
         tti_add_wait(plan, TTI_ALL, staged_number(t));
         take(plan, shape, &chunk);
-        if (t + 2 < chunks) tti_add_publish(plan, taken_number(t)); /* else nobody waits for it */
+        if (t + 2 < chunks) tti_add_publish(plan, taken_number(t)); /* nobody waits for the last ones */
     }
 }
 
-/* A binary tree over ranks counted from the root, chunks following each other down. Chunk t is taken (2t + 1) and then
+/* A binary tree over ranks counted from the root; chunks follow each other down. Chunk t is taken (2t + 1) and then
  * staged for the children (2t + 2). */
 static void tree_broadcast(struct tti_plan *plan, const struct tti_shape *shape, uint64_t window)
 {
@@ -199,14 +199,14 @@ void tti_build_bounce(struct tti_plan *plan, const struct tti_shape *shape)
     } else {
         bounce_all(plan, shape, shape->tables == NULL ? block : tti_largest_block(shape), window);
     }
-    /* Nobody reaches another's buffers here, and the bounce buffers are written again only after the next meeting; but the
-     * tables of a v-form are written before it. */
+    /* No rank reaches another's buffers here, and the bounce buffers are written again only after the next meeting; but
+     * the tables of a v-form are written before it. */
     if (shape->tables != NULL) tti_add_leave(plan);
 }
 
 /* ---- Barrier --------------------------------------------------------------------------------------------------- */
 
-/* Dissemination: in round k a rank hears from the one 2^k before it, which by then has heard from 2^k ranks. */
+/* Dissemination: in round k a rank hears from the rank 2^k before it, which by then has heard from 2^k ranks. */
 void tti_build_barrier(struct tti_plan *plan, const struct tti_shape *shape)
 {
     tti_add_enter(plan);
