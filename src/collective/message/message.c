@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Posting, matching and progress. The protocol is described in message_parts.h.
+ * Implements posting, matching and progress of messages. The protocol is described in message_parts.h.
  */
 #include "base/alloc.h"
 #include "collective/message/message_parts.h"
@@ -8,8 +8,8 @@
 #include <assert.h>
 
 enum {
-    TIDIED_AT_ONCE = 8, /* idle peers looked at per call */
-    QUIET = 200         /* calls in which nothing came, before slower questions are asked */
+    TIDIED_AT_ONCE = 8, /* idle peers polled per call */
+    QUIET = 200         /* calls in which nothing came, before slower checks are made */
 };
 
 /* ---- Boxes ----------------------------------------------------------------------------------------------------- */
@@ -102,14 +102,15 @@ int tti_messages_pending(const tutti_comm *comm)
     return comm->messages->pending;
 }
 
-/* Before what it has sent is looked at: that was said before. */
+/* Notes whether the peer has left. Called before its messages are read, since it sent them before it left. */
 static void look_whether_left(struct tti_box *box)
 {
     const tutti_comm *comm = box->messages->comm;
     enum tti_presence presence = comm->peers->presence(comm, box->peer);
     box->leaving = presence == TTI_PEER_LEAVING || presence == TTI_PEER_LEFT;
     box->left = presence == TTI_PEER_LEFT;
-    if (presence == TTI_PEER_LOST && comm->traits.tolerant) tti_trouble_poll(box); /* else the comm breaks */
+    /* without `tolerant` the comm breaks */
+    if (presence == TTI_PEER_LOST && comm->traits.tolerant) tti_trouble_poll(box);
 }
 
 /* ---- Letters --------------------------------------------------------------------------------------------------- */
@@ -142,7 +143,7 @@ static void count(struct tti_messages *messages, const struct tti_letter *letter
     tti_traffic_count(letter->is_send ? &messages->sent : &messages->received, letter->bytes);
 }
 
-/* What has come for a receive on a device is not there yet. */
+/* Returns true if the data for a receive on a device are on the host, and must still be copied to the device. */
 static bool is_to_be_lifted(const struct tti_letter *letter, tutti_status status)
 {
     if (status != TUTTI_OK || letter->is_send || letter->way == TTI_WAY_COPY) return false;
@@ -159,7 +160,7 @@ static void lift(struct tti_letter *letter)
 
 void tti_letter_end(struct tti_letter *letter, tutti_status status)
 {
-    assert(letter->status == TUTTI_IN_PROGRESS && letter->state != TTI_LETTER_ENDED); /* exactly once */
+    assert(letter->status == TUTTI_IN_PROGRESS && letter->state != TTI_LETTER_ENDED); /* a letter ends exactly once */
     assert(letter->comm->messages->pending > 0);
     tti_list_remove(&letter->on);
     tti_list_remove(&letter->work);
@@ -190,7 +191,7 @@ static tutti_status refuse(struct tti_letter *letter, enum tti_kind kind, tutti_
     return status;
 }
 
-/* Nobody is on the other side: it ends here, and is not counted. */
+/* There is no peer (no rank): the letter ends here, and is not counted. */
 static tutti_status pass_over(struct tti_letter *letter, bool is_send)
 {
     letter->state = TTI_LETTER_ENDED;
@@ -205,14 +206,14 @@ static tutti_status pass_over(struct tti_letter *letter, bool is_send)
 static bool is_eager(const struct tti_box *box, const struct tti_send *send)
 {
     uint64_t note = (uint64_t)box->messages->comm->tuning.eager, bytes = send->letter.bytes;
-    if (send->letter.device != NULL) return false; /* its data leave when its stream has come */
+    if (send->letter.device != NULL) return false; /* its data can be sent only after its stream has come to it */
     if (bytes > note && (box->route->gives == NULL || bytes > note * (uint64_t)box->route->gives(box, send)))
         return false;
     return box->route->has_room == NULL || box->route->has_room(box, bytes);
 }
 
-/* Says the first about a message; false when there is no room for that. What has begun to go as notes goes on so, whatever
- * switch-over sizes are by then. */
+/* Sends the first note of a message; false: there is no room for it. A message that has begun to go as notes continues
+ * so, whatever the switch-over sizes are by then. */
 static bool start_send(struct tti_box *box, struct tti_send *send)
 {
     struct tti_letter *letter = &send->letter;
@@ -272,7 +273,7 @@ static struct tti_recv *first_that_fits(const struct tti_link *list, int tag)
     return NULL;
 }
 
-/* The first receive, in the order of posting, that a message fits. */
+/* Returns the first receive, in the order of posting, that a message fits. */
 static struct tti_recv *match(const struct tti_box *box, int tag)
 {
     struct tti_recv *mine = first_that_fits(&box->posted, tag), *any = NULL;
@@ -310,7 +311,7 @@ static tutti_status wrong_type(struct tti_recv *recv)
                                 tutti_type_name(recv->came));
 }
 
-/* Whether the receive takes this message. If not, it has ended or broken the comm. */
+/* Returns true if the receive takes this message. If not, it has ended or broken the comm. */
 static bool takes(struct tti_recv *recv, struct tti_box *box, const struct tti_note *note)
 {
     struct tti_letter *letter = &recv->letter;
@@ -400,7 +401,7 @@ void tti_message_deliver(struct tti_box *box, const struct tti_note *note, const
         return;
     }
     if (box->messages->failure != TUTTI_OK) {
-        /* the comm is broken: nobody will ask for it any more */
+        /* the comm is broken: nobody will ask for the message any more */
     } else if (note->kind == TTI_NOTE_EAGER) {
         finish_eager(box, recv, data);
     } else {
@@ -421,7 +422,8 @@ void tti_note_arrived(struct tti_box *box, const struct tti_note *note, const vo
 
 /* ---- Receiving ------------------------------------------------------------------------------------------------- */
 
-/* Looks among the messages that were put aside. True: the receive has found its one, or ended, or broken the comm. */
+/* Searches the messages that were put aside. Returns true if the receive has found one, or ended, or broken the
+ * comm. */
 static bool find_early(struct tti_recv *recv, struct tti_box *box)
 {
     TTI_LIST_EACH(link, &box->early)
@@ -451,7 +453,7 @@ static bool find_early_of_any(struct tti_recv *recv)
     return false;
 }
 
-/* Before those that were posted later: there are some only when a message was withdrawn. */
+/* Inserts a receive before those that were posted later; there are such only after a message was withdrawn. */
 static void insert(struct tti_link *list, struct tti_recv *recv)
 {
     struct tti_link *before = list;
@@ -520,20 +522,20 @@ static void look_at_active(struct tti_messages *messages)
     }
 }
 
-/* Looks at peers from `first` on, those that have sent anything so far. */
+/* Polls `count` peers from `first` on; those that have sent nothing so far are left out. */
 static void look_at_others(struct tti_messages *messages, int first, int count)
 {
     int size = messages->comm->size;
     for (int i = 0, peer = first; i < count && i < size; i++, peer = peer + 1 < size ? peer + 1 : 0) {
         if (peer == messages->comm->rank || !tti_channel_is_there(messages, peer)) continue;
         struct tti_box *box = tti_box_of(messages, peer);
-        if (box == NULL) continue; /* it is looked at again, with more luck */
+        if (box == NULL) continue; /* no memory: it is tried again at the next poll */
         box->route->poll(box);
         if (has_letters(box)) tti_box_activate(box);
     }
 }
 
-/* A rank that waits puts aside what others have sent, so that they do not wait for it in turn. */
+/* A rank that waits puts aside messages of other peers, so that these do not wait for it in turn. */
 static void tidy(struct tti_messages *messages)
 {
     messages->tidies = true;
@@ -555,7 +557,8 @@ static bool work_once(struct tti_messages *messages)
 
 /* ---- All of it ------------------------------------------------------------------------------------------------- */
 
-/* The last look before a sleep must be a thorough one; where a look costs system calls, each may be. */
+/* The last poll before a sleep must be a thorough one; over a transport, where a poll costs system calls, each may
+ * be. */
 static bool is_about_to_sleep(const tutti_comm *comm)
 {
     return comm->lanes != NULL ||
@@ -569,7 +572,8 @@ void tti_messages_poll_closely(tutti_comm *comm)
 
 bool tti_messages_are_quiet(const tutti_comm *comm)
 {
-    return is_about_to_sleep(comm) || comm->messages->quiet >= QUIET; /* frames: that is changed under the lock */
+    /* over a transport `quiet` is changed under the lock, so it is not read here */
+    return is_about_to_sleep(comm) || comm->messages->quiet >= QUIET;
 }
 
 void tti_messages_pump(const tutti_comm *comm, int awaited_rank)
@@ -578,7 +582,7 @@ void tti_messages_pump(const tutti_comm *comm, int awaited_rank)
     if (transport != NULL) transport->ops->progress(transport, awaited_rank);
 }
 
-/* In the world's numbers, if it is one alone. */
+/* Returns the only rank for which letters wait, in the world's numbers, or TTI_ANYBODY. */
 static int awaited(const struct tti_messages *messages)
 {
     const struct tti_link *first = messages->active.next;
@@ -611,7 +615,7 @@ static tutti_status make_progress(tutti_comm *comm)
 
 /* ---- From outside ---------------------------------------------------------------------------------------------- */
 
-/* What frames bring is sorted by whoever moves the transport, for any comm: see net.h. */
+/* The thread that moves the transport delivers frames to any comm: see net.h. */
 void tti_messages_lock(const tutti_comm *comm)
 {
     if (comm->lanes != NULL) tti_net_lock(comm->lanes->net);

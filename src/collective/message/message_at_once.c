@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Small messages between ranks of one host that go into their channel, or lie there already: they have ended before anybody
- * could ask about them, so they need no letter.
+ * Sends and receives small messages between ranks of one host that fit into their channel, or lie there already. They
+ * end within the call, so they need no letter.
  *
  * Invariant: nothing of this comm is in flight, so no letter comes before them in the order of matching.
  */

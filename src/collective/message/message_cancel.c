@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Messages that are taken back: what this rank has not said yet, or can still withdraw; and what a peer withdraws.
+ * Takes back messages: those of which this rank has said nothing yet, or which it can still withdraw, and those that a
+ * peer withdraws.
  */
 #include "collective/message/message_parts.h"
 
-/* What was announced to the own rank can be taken back, since nobody has answered. */
+/* Takes back a message that was announced to the own rank, unless it was answered. */
 static bool take_back(struct tti_letter *letter)
 {
     if (letter->state != TTI_LETTER_ANNOUNCED || letter->peer != letter->comm->rank) return false;

@@ -12,7 +12,7 @@
 
 enum { UNDER_WAY_MOST = 64 };
 
-/* Of a send, in the arena of its process, which all ranks of the host map. */
+/* Says where the data of a send lie. It is in the arena of its process, which all ranks of the host map. */
 struct tti_device_offer {
     char kind[12];
     int32_t number;
@@ -38,7 +38,7 @@ static void free_copier(struct tti_copier *copier)
     bool idle = copier->done != NULL && is_done(copier, copier->copies);
     if (copier->stream != NULL) (void)tti_stream_drop(copier->stream, &ignored);
     if (idle) tti_word_give(copier->device, copier->done);
-    if (idle) tti_offers_free(&copier->offers); /* else copies may still use it */
+    if (idle) tti_offers_free(&copier->offers); /* otherwise copies may still use them */
     tti_gates_free(&copier->gates);
     tti_object_give(&copier->device->object);
     tti_free(copier);
@@ -67,7 +67,7 @@ static tutti_status make_copier(tutti_comm *comm, struct tti_device *device, str
     return TUTTI_OK;
 }
 
-/* Of a device that was opened again the copies go by another one. */
+/* Finds the copier for a device, or makes one. If the device was opened again, its copies go by a new copier. */
 static tutti_status find_copier(tutti_comm *comm, struct tti_device *device, struct tti_copier **found,
                                 tutti_error *error)
 {
@@ -80,7 +80,8 @@ static tutti_status find_copier(tutti_comm *comm, struct tti_device *device, str
         }
     TTI_TRY(make_copier(comm, device, found, error));
     (*found)->next = atomic_load_explicit(list, memory_order_relaxed);
-    atomic_store_explicit(list, *found, memory_order_release); /* who takes messages forward may look at it */
+    /* other threads that take messages forward may read it */
+    atomic_store_explicit(list, *found, memory_order_release);
     return TUTTI_OK;
 }
 
@@ -99,7 +100,8 @@ bool tti_copiers_await(struct tti_copier *copiers, int64_t until_ns)
     for (; copiers != NULL; copiers = copiers->next)
         while (!is_done(copiers, copiers->copies)) {
             tutti_error ignored;
-            if (tti_stream_state(copiers->stream, &ignored) != TUTTI_OK) break; /* nothing runs there any more */
+            /* nothing runs on this stream any more */
+            if (tti_stream_state(copiers->stream, &ignored) != TUTTI_OK) break;
             if (tti_now_ns() >= until_ns) return false;
             tti_poll_nap(&nap_ns);
         }
@@ -153,7 +155,7 @@ tutti_status tti_device_letter_make(tutti_comm *comm, struct tti_stream *stream,
     return TUTTI_OK;
 }
 
-/* The data of a small send leave with the stream, which goes on at once. */
+/* Copies the data of a small send in its stream, which continues at once. */
 static tutti_status put_buffered(struct tti_device_letter *device, tutti_error *error)
 {
     if (device->bytes == 0) return TUTTI_OK;
@@ -178,7 +180,7 @@ tutti_status tti_device_letter_put(struct tti_device_letter *device, tutti_error
     return TUTTI_OK;
 }
 
-/* A copy that has not passed, after a failure: the memory is not given back before it has. */
+/* Ends the copy of a letter. If it has not passed, after a failure, its memory is not given back before it has. */
 static void end_copy(struct tti_device_letter *device)
 {
     const struct tti_copier *copier = device->copier;
@@ -215,7 +217,7 @@ tutti_status tti_device_letter_state(const struct tti_device_letter *device, tut
 
 /* ---- For the receiver: where the data lie -------------------------------------------------------------------------- */
 
-/* What is on the host already goes from there. */
+/* Says where the data of a send lie for the receiver. Data that are on the host already are sent from there. */
 struct tti_place tti_device_place_of(struct tti_send *send)
 {
     struct tti_letter *letter = &send->letter;
@@ -237,7 +239,7 @@ struct tti_place tti_device_place_of(struct tti_send *send)
     return place;
 }
 
-/* The same one, or one whose memory the receiver's reaches. */
+/* Returns true if both devices are the same one, or if the receiver's reaches the sender's memory. */
 static bool can_copy(const struct tti_copier *copier, const struct tti_device_offer *offer)
 {
     struct tti_device *device = copier->device;
@@ -272,7 +274,7 @@ static bool fail(struct tti_letter *letter, const tutti_error *error)
     return false;
 }
 
-/* Puts a copy between both places once the stream has come; true when it is done. */
+/* Puts a copy between both places once the stream has come to the letter; returns true when the copy is done. */
 static bool move(struct tti_letter *letter, void *to, const void *from, uint64_t bytes)
 {
     struct tti_device_letter *device = letter->device;
@@ -318,6 +320,6 @@ bool tti_device_fetch(struct tti_send *send)
 bool tti_device_lift(struct tti_recv *recv)
 {
     struct tti_device_letter *device = recv->letter.device;
-    if (device->host == NULL) return tti_device_letter_has_come(device); /* nothing came */
+    if (device->host == NULL) return tti_device_letter_has_come(device); /* no data came */
     return move(&recv->letter, device->at, device->host->base, recv->letter.bytes);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * After a failure: a buffer is its owner's again only when no peer can touch it.
+ * After a failure a buffer is its owner's again only when no peer can touch it.
  *
- * A rank that failed says in its post that it touches no other's memory any more, and fences for everyone. Whoever
- * learns of a buffer after that sees the broken comm before touching it (message_large.c); whoever learned of it before
- * is seen here, and waited for.
+ * A rank that failed says in its post that it touches no other's memory any more, and fences for all ranks. A rank that
+ * learns of a buffer after that sees the broken comm before it touches the buffer (message_large.c); one that learned
+ * of it before is seen here, and waited for.
  */
 #include "base/clock.h"
 #include "collective/message/message_parts.h"
@@ -33,8 +33,9 @@ static bool has_stopped(const tutti_comm *comm, int peer)
     return atomic_load_explicit(&comm->memory->posts[peer].stopped, memory_order_acquire) != 0;
 }
 
-/* Only a sender with a half to copy writes, and only after it took the acceptance. Only a receiver of this process reads
- * a buffer where it lies; one of another process reads what it then throws away. */
+/* Returns true if the peer may touch the letter's buffer. Only a sender with a half to copy writes, and only after it
+ * took the acceptance. Only a receiver of this process reads a buffer in place; what one of another process reads is
+ * thrown away. */
 static bool may_be_touched(const struct tti_letter *letter)
 {
     const tutti_comm *comm = letter->comm;
@@ -68,7 +69,7 @@ bool tti_messages_fence(tutti_comm *comm, tutti_status status)
     {
         struct tti_box *box = messages->boxes.values[place];
         if (messages->pending == 0) break;
-        box->route->poll(box); /* for what the peer said before it stopped */
+        box->route->poll(box); /* takes what the peer said before it stopped */
         struct tti_link *lists[] = {&box->posted, &box->queue, &box->sending, &box->taking};
         for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) end_untouched(lists[i], status);
     }
@@ -77,7 +78,7 @@ bool tti_messages_fence(tutti_comm *comm, tutti_status status)
     return none;
 }
 
-/* Whoever has not stopped by now is killed where that is possible. A transport goes on without the buffers. */
+/* Kills a peer that has not stopped by now, if possible. A transport goes on without the buffers. */
 static void end_by_force(struct tti_box *box, struct tti_link *list, tutti_status status)
 {
     tutti_comm *comm = box->messages->comm;

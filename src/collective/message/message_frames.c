@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Messages between ranks that share no memory: notes as packets over a transport (link.h). Data of large messages go from the
- * sender's buffer to the receiver's without a copy of ours.
+ * Messages between ranks that share no memory: notes travel as packets over a transport (link.h). Data of large
+ * messages go from the sender's buffer to the receiver's without another copy by the library.
  *
- * Small messages go within the window; what is beyond it is announced like large ones. An announced message can be withdrawn: its
- * data are still with the sender, since they leave it only when it hears that they were accepted.
+ * Small messages are sent within the window; those beyond it are announced like large ones. An announced message can be
+ * withdrawn: its data are still with the sender, since they leave it only when it hears that they were accepted.
  */
 #include "base/alloc.h"
 #include "collective/message/message_parts.h"
 
-enum { GIVEN = 16, GIVEN_BYTES = GIVEN * TTI_EAGER_BYTES }; /* so much more than `eager` need not be announced */
+/* messages this much larger than `eager` need not be announced */
+enum { GIVEN = 16, GIVEN_BYTES = GIVEN * TTI_EAGER_BYTES };
 
 /* ---- Out ------------------------------------------------------------------------------------------------------- */
 
 struct carrier {
-    struct tti_packet packet;  /* first */
-    struct tti_letter *letter; /* whose data it carries where they lie; NULL: they are in `data`, or it has ended */
-    struct tti_debt debt;      /* of a letter that was given up, or has ended */
+    struct tti_packet packet; /* the first member */
+    /* the letter whose data it carries in place; NULL: they are in `data`, or the letter has ended */
+    struct tti_letter *letter;
+    struct tti_debt debt; /* the debt of a letter that was given up, or has ended */
     unsigned char data[];
 };
 
@@ -28,7 +30,7 @@ static void gone(struct tti_packet *packet, tutti_status status)
     tti_free(carrier);
     if (letter == NULL) return;
     letter->packet = NULL;
-    if (status == TUTTI_OK) tti_letter_end(letter, TUTTI_OK); /* else the peer is lost, and so is the comm */
+    if (status == TUTTI_OK) tti_letter_end(letter, TUTTI_OK); /* otherwise the peer is lost, and the comm with it */
 }
 
 static void send_packet(struct tti_box *box, struct carrier *carrier, const struct tti_note *note, const void *data,
@@ -46,10 +48,10 @@ static void send_packet(struct tti_box *box, struct carrier *carrier, const stru
     carrier->packet.leaves = note->kind == TTI_NOTE_EAGER ? TTI_WITHIN_WINDOW : TTI_WHEN_ACCEPTED;
     carrier->packet.gone = gone;
     if (!tti_link_send(box->lane, TTI_LETTERS, &carrier->packet) && owes)
-        tti_debt_owe(box, &carrier->debt); /* its message has ended, and somebody has to see to it */
+        tti_debt_owe(box, &carrier->debt); /* its message has ended, but the packet must still be sent */
 }
 
-/* The peer would wait for what cannot be said. */
+/* Reports that a note cannot be sent: the peer would wait for it. */
 static bool no_memory(struct tti_box *box)
 {
     tutti_comm *comm = box->messages->comm;
@@ -59,19 +61,19 @@ static bool no_memory(struct tti_box *box)
     return false;
 }
 
-/* Places mean nothing on another host, so only small messages have data. */
+/* Places mean nothing on another host, so only small messages carry data. */
 static bool put(struct tti_box *box, const struct tti_note *note, const void *data, size_t length)
 {
     if (note->kind != TTI_NOTE_EAGER) length = 0;
     struct carrier *carrier = tti_malloc(1, sizeof *carrier + length);
-    if (carrier == NULL) return note->kind != TTI_NOTE_WITHDRAW && no_memory(box); /* for that nobody waits */
+    if (carrier == NULL) return note->kind != TTI_NOTE_WITHDRAW && no_memory(box); /* no peer waits for this kind */
     *carrier = (struct carrier){0};
     if (length > 0) memcpy(carrier->data, data, length);
     send_packet(box, carrier, note, carrier->data, length);
     return true;
 }
 
-/* A packet with the sender's data where they lie: the letter ends when they are on their way. */
+/* Sends a packet with the sender's data in place: the letter ends when they have left. */
 static bool send_in_place(struct tti_box *box, struct tti_send *send, const struct tti_note *note)
 {
     struct tti_letter *letter = &send->letter;
@@ -126,7 +128,7 @@ static void consumed(struct tti_box *box, uint64_t bytes)
 
 static void poll_box(struct tti_box *box)
 {
-    (void)box; /* what comes makes itself heard, in the transport's progress */
+    (void)box; /* incoming frames are delivered by the transport's progress */
 }
 
 const struct tti_route tti_route_frames = {.most = TTI_EAGER_BYTES,
@@ -172,7 +174,7 @@ static struct tti_note note_of(const struct tti_frame_head *head)
                              .bytes = head->value};
 }
 
-/* Whether the head is one that put() or move() writes. */
+/* Returns true if the head is one that put() or move() writes. */
 static bool is_sound(const struct tti_note *note, uint64_t bytes)
 {
     switch (note->kind) {
@@ -205,7 +207,7 @@ static void complain(struct tti_box *box, const struct tti_frame_head *head)
                   rank, box->peer, head->kind, (unsigned long long)head->bytes);
 }
 
-/* The box that a frame is for; NULL: the comm is broken, or nothing of this peer is taken any more. */
+/* Returns the box that a frame is for; NULL: the comm is broken, or nothing of this peer is taken any more. */
 static struct tti_box *box_for(tutti_comm *comm, int peer, const struct tti_frame_head *head)
 {
     struct tti_box *box = tti_box_of(comm->messages, peer);
@@ -239,7 +241,7 @@ static void arrived(tutti_comm *comm, int peer, const struct tti_frame_head *hea
 {
     struct tti_box *box = tti_box_at(comm->messages, peer);
     struct tti_note note = note_of(head);
-    if (comm->messages->stopped) return; /* it has failed meanwhile */
+    if (comm->messages->stopped) return; /* the comm has failed meanwhile */
     if (note.kind == TTI_NOTE_PART) {
         tti_large_part(box, &note);
     } else {
@@ -249,7 +251,7 @@ static void arrived(tutti_comm *comm, int peer, const struct tti_frame_head *hea
     go_on(box);
 }
 
-/* Data have come and were dropped: their receive was given up, or nothing of this peer is taken any more. */
+/* Counts data that came and were dropped: their receive was given up, or nothing of this peer is taken any more. */
 static void hear_dropped(const tutti_comm *comm, int peer, const struct tti_note *note)
 {
     struct tti_box *box = tti_box_at(comm->messages, peer);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Messages that are announced and moved when they are received, each letter a state machine: posted, announced or
- * accepting, moving, closing, said, ended. What a letter awaits comes by tti_large_heard; what it can do by itself it
- * does in tti_large_step, as long as it is on the list of work.
+ * Messages that are announced, and moved when they are received. Each letter is a state machine: posted, announced or
+ * accepting, moving, closing, said, ended. Notes for which a letter waits arrive through tti_large_heard; what it can
+ * do by itself it does in tti_large_step, as long as it is on the list of work.
  *
- * Nobody touches the other's memory before its ACCEPT is said (receiver) or taken (sender), and then only after having
- * seen the comm whole: so a peer that broke it, and has fenced, finds out whom it must wait for.
+ * No rank touches the other's memory before its ACCEPT is said (receiver) or taken (sender), and then only if it has
+ * seen that the comm is not broken after that: so a peer that broke it, and has fenced, knows for which ranks it must
+ * wait.
  */
 #include "collective/comm/epoch.h"
 #include "collective/message/message_parts.h"
@@ -19,13 +20,14 @@ static struct tti_messages *messages_of(const struct tti_letter *letter)
     return letter->comm->messages;
 }
 
-/* The box of a letter that has a peer. */
+/* Returns the box of a letter that has a peer. */
 static struct tti_box *box_of(const struct tti_letter *letter)
 {
     return tti_box_at(messages_of(letter), letter->waiting_for);
 }
 
-/* A letter goes from state to state in their order; one whose message was withdrawn begins again (tti_recv_poll_again). */
+/* Moves a letter to a later state, and puts it on the list of work. A letter whose message was withdrawn begins again
+ * (tti_recv_poll_again). */
 static void goes_on(struct tti_letter *letter, enum tti_letter_state state)
 {
     assert(letter->state < state);
@@ -76,13 +78,13 @@ void tti_large_accept(struct tti_recv *recv, struct tti_box *box, uint32_t numbe
     goes_on(letter, TTI_LETTER_ACCEPTING);
 }
 
-/* Where the other side's buffer lies here; NULL: it cannot be reached. */
+/* Returns where the other side's buffer lies here; NULL: it cannot be reached. */
 static char *resolve(const struct tti_letter *letter, int peer)
 {
     return tti_place_resolve(letter->comm, letter->place, tti_is_of_this_process(letter->comm, peer));
 }
 
-/* By attach both sides take part as well, where what that takes before it begins is little against the data. */
+/* Chooses the way. By attach, too, both sides copy a half if the cost to begin that is small against the data. */
 static enum tti_way way_of(const struct tti_letter *letter, struct tti_place target)
 {
     const tutti_comm *comm = letter->comm;
@@ -129,7 +131,7 @@ static uint64_t half_of(uint64_t bytes)
     return bytes / 2 / 64 * 64;
 }
 
-/* Moves the next piece of a share of `bytes` that begins at both addresses; false: the comm is broken. */
+/* Moves the next piece of a share of `bytes` that begins at both addresses; returns false if the comm is broken. */
 static bool copy_piece(struct tti_letter *letter, char *target, const char *source, uint64_t bytes)
 {
     if (tti_comm_is_broken(letter->comm)) return false;
@@ -137,7 +139,7 @@ static bool copy_piece(struct tti_letter *letter, char *target, const char *sour
              fits = (uint64_t)letter->comm->tuning.stream; /* half of the message, in two buffers */
     enum tti_store store = footprint < fits ? TTI_CACHED : tti_store_past(footprint, fits);
     if (store == TTI_MIXED &&
-        letter->way == TTI_WAY_HALVES) /* the receiver's share stays with it, the sender's leaves */
+        letter->way == TTI_WAY_HALVES) /* the receiver's share stays in its cache, the sender's leaves it */
         store = letter->is_send ? TTI_STREAMED : TTI_CACHED;
     uint64_t rest = bytes - letter->done, length = rest < PIECE_BYTES ? rest : PIECE_BYTES;
     if (tti_move(length)) tti_copy(target + letter->done, source + letter->done, length, store);
@@ -151,7 +153,7 @@ bool tti_large_put_parts(struct tti_box *box, struct tti_send *send)
 {
     struct tti_letter *letter = &send->letter;
     uint64_t before = letter->done;
-    do { /* at least one: the receiver waits for what a stream sends, even if that is nothing */
+    do { /* sends at least one note: the receiver waits for what a stream sends, even if that is nothing */
         uint64_t rest = letter->bytes - letter->done, length = rest < box->route->most ? rest : box->route->most;
         struct tti_note note = {TTI_NOTE_PART, 0, (int32_t)letter->number, length};
         if (!box->route->put(box, &note, send->in + letter->done, length)) return letter->done > before;
@@ -161,7 +163,7 @@ bool tti_large_put_parts(struct tti_box *box, struct tti_send *send)
     return true;
 }
 
-/* The same by attach: from or to the other side's buffer, whose share begins at `offset`. */
+/* Does the same by attach: from or to the other side's buffer, whose share begins at `offset`. */
 static bool attach_piece(struct tti_letter *letter, uint64_t offset, char *here, uint64_t bytes)
 {
     if (tti_comm_is_broken(letter->comm)) return false;
@@ -209,7 +211,8 @@ static bool move_in(struct tti_recv *recv)
     return source == NULL ? attach_piece(letter, 0, recv->out, share) : copy_piece(letter, recv->out, source, share);
 }
 
-/* The own share is done; the letter ends when the other's is too. A receiver that fetches does all of it. */
+/* Called when the own share is done: tells the peer. The letter ends when the other's share is done, too; a receiver
+ * that fetches does all of it. */
 static bool close_share(struct tti_letter *letter)
 {
     if (!say(letter, letter->is_send ? TTI_NOTE_SENT : TTI_NOTE_RECEIVED, 0, NULL)) return false;
@@ -255,7 +258,7 @@ static void was_accepted(struct tti_letter *letter, const struct tti_note *note,
         goes_on(letter, TTI_LETTER_MOVING);
 }
 
-/* Whether a letter in its present state can be told this. */
+/* Returns true if a letter in its present state can be sent this note. */
 static bool makes_sense(const struct tti_letter *letter, const struct tti_note *note)
 {
     if (letter == NULL) return false;
@@ -268,16 +271,16 @@ static bool makes_sense(const struct tti_letter *letter, const struct tti_note *
     }
 }
 
-/* The letter that a note is about, or NULL: the comm is broken then, unless this rank has failed anyhow. */
+/* Returns the letter that a note is about, or NULL: the comm is broken then, unless this rank has failed anyhow. */
 static struct tti_letter *subject(struct tti_box *box, const struct tti_note *note)
 {
     tutti_comm *comm = box->messages->comm;
     bool about_send = note->kind == TTI_NOTE_ACCEPT || note->kind == TTI_NOTE_RECEIVED;
     struct tti_letter *letter = tti_large_find(about_send ? &box->sending : &box->taking, (uint32_t)note->tag);
     if (makes_sense(letter, note)) return letter;
-    if (box->messages->stopped) return NULL;                        /* about a letter that has failed, */
-    if (letter == NULL && about_send && box->withdrew) return NULL; /* was withdrawn, */
-    if (letter == NULL && comm->traits.tolerant) return NULL;       /* or given up */
+    if (box->messages->stopped) return NULL;                        /* about a letter that has failed */
+    if (letter == NULL && about_send && box->withdrew) return NULL; /* about one that was withdrawn */
+    if (letter == NULL && comm->traits.tolerant) return NULL;       /* about one that was given up */
     tti_box_fault(box, TTI_RECV, TUTTI_ERR_MISMATCH, box->peer,
                   "rank %d got a note of kind %d about large message %u of rank %d that makes no sense; do all ranks "
                   "use the same version?",

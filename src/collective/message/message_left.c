@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Peers that left: what is sent to them or expected from them will never be.
+ * Ends letters for peers that have left: messages to or from them will never come.
  */
 #include "collective/message/message_parts.h"
 
@@ -16,7 +16,7 @@ bool tti_message_somebody(struct tti_messages *messages)
         messages->present = peer;
         return true;
     }
-    return size == 1; /* only this rank could ever send */
+    return size == 1; /* otherwise only this rank could ever send */
 }
 
 bool tti_messages_deserted(const tutti_comm *comm, int peer)
@@ -50,7 +50,7 @@ static tutti_status nobody_takes(const struct tti_letter *letter)
                           (unsigned long long)letter->bytes, letter->tag, site, letter->peer);
 }
 
-/* A rank that is lost has not left: its loss is what is told. */
+/* Reports a letter that can never end. A rank that is lost has not left: then its loss is reported. */
 static tutti_status in_vain(const struct tti_letter *letter)
 {
     tutti_status status = tti_comm_health(letter->comm, letter->is_send ? TTI_SEND : TTI_RECV, false);
@@ -58,8 +58,8 @@ static tutti_status in_vain(const struct tti_letter *letter)
     return letter->is_send ? nobody_takes(letter) : nothing_will_come(letter);
 }
 
-/* What has met nothing does no harm before somebody asks for it: it may be taken back until then, and a receive be meant for
- * what this rank sends to itself. */
+/* Returns a letter without a match for which a thread waits. Others do no harm before that: they may be taken back
+ * until then, or be received by a receive of messages that this rank sends to itself. */
 static const struct tti_letter *find_asked(const struct tti_link *letters)
 {
     TTI_LIST_EACH(link, letters)
@@ -67,7 +67,7 @@ static const struct tti_letter *find_asked(const struct tti_link *letters)
     return NULL;
 }
 
-/* What a peer that leaves has not begun with: small messages too, for which there is no room. */
+/* Finds letters that a leaving peer has not begun: also small messages for which there is no room. */
 static const struct tti_letter *find_asked_of(const struct tti_box *box)
 {
     const struct tti_link *lists[] = {&box->posted, &box->queue, &box->sending};

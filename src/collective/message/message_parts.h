@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the files message*.c share: boxes, notes and the routes they take.
+ * What the files message*.c share: boxes, notes and their routes.
  *
- * Ranks exchange notes, in order per pair of ranks. A small message is one note (EAGER), or that and some more (PART, with
- * number 0). A large one is announced (LARGE, with the place of its data) and waits in its sender; the receiver that matches
- * it answers with the way it chose and the place of its own buffer (ACCEPT). Then, by the way:
+ * Ranks exchange notes, in order per pair of ranks. A small message is one note (EAGER), or that and some more (PART,
+ * with number 0). A large one is announced (LARGE, with the place of its data) and waits in its sender; the receiver
+ * that matches it answers with the way it chose and the place of its own buffer (ACCEPT). The rest depends on the way:
  *   HALVES  both can reach the other's buffer, by attach too: each copies half, then says so (SENT, RECEIVED)
  *   FETCH   the receiver reads the sender's memory, then says so (RECEIVED)
  *   PARTS   the data travel as notes (PART)
- *   COPY    both are on devices: message_device.h
+ *   COPY    both are on devices: see message_device.h
  * Large messages of one direction are numbered from 1 in the order they were announced; all notes but EAGER and LARGE
  * carry that number.
  *
- * Invariant: a note that is awaited gets through. A rank reads the notes of a peer for as long as one of its letters may
- * need one of them, however many have to be put aside for that; otherwise it leaves them in the channel, and the peer
- * waits. Answers (ACCEPT, RECEIVED) take another ring than messages, and wait for none.
+ * Invariant: a note for which a rank waits gets through. A rank reads the notes of a peer for as long as one of its
+ * letters may need one of them, however many have to be put aside for that; otherwise it leaves them in the channel,
+ * and the peer waits. Answers (ACCEPT, RECEIVED) take another ring than messages, and wait for none.
  */
 #ifndef TTI_COLLECTIVE_MESSAGE_PARTS_H
 #define TTI_COLLECTIVE_MESSAGE_PARTS_H
@@ -36,107 +36,110 @@ enum tti_note_kind {
     TTI_NOTE_PART,
     TTI_NOTE_SENT,
     TTI_NOTE_RECEIVED,
-    TTI_NOTE_WITHDRAW /* the rest of a message will not come; number 0: of the one that is coming in several notes */
+    /* the rest of a message will not come; number 0: the rest of the one that is coming in several notes */
+    TTI_NOTE_WITHDRAW
 };
 
 enum tti_way { TTI_WAY_HALVES, TTI_WAY_FETCH, TTI_WAY_PARTS, TTI_WAY_COPY };
 
 struct tti_note {
     uint8_t kind;
-    uint8_t type;   /* EAGER, LARGE: of the elements; ACCEPT: the way */
+    uint8_t type;   /* EAGER, LARGE: the type of the elements; ACCEPT: the way */
     int32_t tag;    /* EAGER, LARGE: the tag; others: the large message's number */
-    uint64_t bytes; /* EAGER, LARGE: of the message; PART: of the piece */
+    uint64_t bytes; /* EAGER, LARGE: bytes of the message; PART: bytes of the piece */
 };
 
-/* Written with every poll: must not share a cache line with what another thread allocated. */
+/* Boxes are written with every poll, so they must not share a cache line with what another thread allocated. */
 enum { TTI_APART = 64 };
 
 struct tti_box;
 struct tti_messages;
 
-/* How notes get to a peer and come from it. */
+/* Sends notes to a peer and takes those that come from it. */
 struct tti_route {
     size_t most; /* bytes of data that one note of a message carries */
-    /* Makes what put() needs; NULL: nothing. */
+    /* Makes what put() needs; NULL: it needs nothing. */
     tutti_status (*open)(struct tti_box *box, tutti_error *error);
-    /* Copies a note with `length` bytes of data on its way; false when there is no room now, or no memory: what somebody would
-     * wait for breaks the comm then. */
+    /* Sends a note with a copy of `length` bytes of data; returns false if there is no room now, or no memory: if a
+     * peer would wait for the note, the comm breaks then. */
     bool (*put)(struct tti_box *box, const struct tti_note *note, const void *data, size_t length);
-    /* Sends a message that is larger than a note, with its data, and ends it when these are on their way; false: no room for
-     * more of it, or no memory, and the comm is broken. NULL: put() is for all. */
+    /* Sends a message that is larger than a note, with its data, and ends it when these have left; returns false if
+     * there is no room for more of it, or no memory, and the comm is broken. NULL: put() is used for all. */
     bool (*give)(struct tti_box *box, struct tti_send *send);
-    /* How many bytes of this message, in notes, may be sent before it is received; NULL: one note. */
+    /* Returns how large a message may be that is sent before it is received, as a multiple of `eager`; NULL: 1. */
     int (*gives)(const struct tti_box *box, const struct tti_send *send);
-    /* Moves data of a large message that goes as notes; ends it when no more are needed. Whether anything moved. */
+    /* Moves data of a large message that is sent as notes; ends it when no more are needed. Returns true if anything
+     * moved. */
     bool (*move)(struct tti_box *box, struct tti_send *send);
-    /* Hands notes that have come to tti_note_arrived, while tti_box_listens; not much more than were there when it
-     * began. */
+    /* Hands notes that have come to tti_note_arrived, while tti_box_listens; it takes not many more than were there
+     * when it began. */
     void (*poll)(struct tti_box *box);
-    /* Says that an announced message will not come; an acceptance may be on its way. False: no memory. NULL: the receiver may
-     * be reading it already. */
+    /* Says that an announced message will not come; an acceptance may be on its way. Returns false if there is no
+     * memory. NULL: not possible, since the receiver may be reading it already. */
     bool (*withdraw)(struct tti_box *box, uint32_t number);
-    /* Whether a small message may be sent before it is received, since not too many were; NULL: a ring sees to that. */
+    /* Returns true if a small message may be sent before it is received, since not too many were; NULL: a ring limits
+     * them. */
     bool (*has_room)(const struct tti_box *box, uint64_t bytes);
-    /* A small message was received; NULL: nobody wants to know. */
+    /* Called when a small message was received; NULL: not needed. */
     void (*consumed)(struct tti_box *box, uint64_t bytes);
 };
 extern const struct tti_route tti_route_channel, tti_route_self, tti_route_frames;
 
-/* Something that is still to happen for a message that was given up: its withdrawal, or that the rest of it comes and is dropped,
- * or goes out of a copy. Each counts as something in flight, so that somebody sees to it. */
+/* Work that is left for a message that was given up: its withdrawal must be sent, or the rest of it must come and be
+ * dropped, or must leave out of a copy. Each debt counts as an op in flight, so that the comm is polled. */
 struct tti_debt {
     struct tti_link on;
-    struct tti_box *box; /* NULL: there is none */
-    uint32_t number;     /* of the large message; 0: of the one that comes in several notes, or in a frame */
+    struct tti_box *box; /* NULL: there is no debt */
+    uint32_t number;     /* the number of the large message; 0: the one that comes in several notes, or in a frame */
     uint64_t left;       /* bytes that are still to come */
     bool allocated;
 };
 
-/* What is wrong between two ranks of a tolerant comm: see message_tolerant.c. */
+/* Records what is wrong between two ranks of a tolerant comm: see message_tolerant.c. */
 struct tti_trouble {
-    bool any;                    /* something is */
-    bool lost;                   /* the peer is; what it had sent before may still be received */
-    tutti_status failed;         /* why no message goes from or to it any more; OK: they do, */
-    char *why;                   /* and in words; NULL: there was no memory for them */
-    struct tti_link withdrawals; /* debts: to be said, before anything else goes; */
-    struct tti_link debts;       /* and others */
-    bool drops_given;            /* what comes in several notes now is dropped: its receive was given up */
+    bool any;                    /* something is wrong */
+    bool lost;                   /* the peer is lost; messages that it had sent before may still be received */
+    tutti_status failed;         /* why no message goes from or to it any more; OK: messages go */
+    char *why;                   /* the same in words; NULL: there was no memory for them */
+    struct tti_link withdrawals; /* debts: withdrawals that must be sent before anything else */
+    struct tti_link debts;       /* other debts */
+    bool drops_given;            /* drops the message that comes in several notes now: its receive was given up */
 };
 
-/* This rank's side towards one peer, made when it is first needed. */
+/* This rank's side of the messages with one peer, made when it is first needed. */
 struct tti_box {
     char apart[TTI_APART];
     struct tti_messages *messages;
     const struct tti_route *route;
     int peer;
-    bool leaving, left;      /* the peer, when last looked at */
-    bool withdrew;           /* an announced message: its acceptance may come all the same */
-    struct tti_link active;  /* on messages->active, as long as it has letters */
+    bool leaving, left;      /* the peer's state at the last poll */
+    bool withdrew;           /* an announced message was withdrawn: its acceptance may come all the same */
+    struct tti_link active;  /* on messages->active as long as the box has letters */
     struct tti_link posted;  /* receives without a message */
     struct tti_link queue;   /* sends of which nothing was said yet */
-    struct tti_link sending; /* large messages from the announcement on, and those that were given */
-    struct tti_link taking;  /* large messages from the acceptance on, and those that come to their place at once */
-    struct tti_link early;   /* struct tti_aside: messages that came before a receive for them, see tti_early_new */
+    struct tti_link sending; /* large messages from the announcement on, and those that are sent in several notes */
+    struct tti_link taking; /* large messages from the acceptance on, and those whose data go straight to their place */
+    struct tti_link early;  /* struct tti_aside: messages that came before a receive for them, see tti_early_new */
     uint64_t early_bytes;
-    uint32_t announced, heard;          /* numbers of large messages, out and in */
+    uint32_t announced, heard;          /* numbers of large messages, sent and received */
     struct tti_retired *made;           /* our channel to the peer, or NULL */
-    struct tti_ring to, answers_to;     /* of it: cells, and what the peer answers */
-    struct tti_ring from, answers_from; /* of its channel to us: cells, and what we answer */
-    struct tti_note given;              /* channels: the one that comes in several notes, */
-    struct tti_recv *given_to;          /* for this receive, */
-    struct tti_aside *given_aside;      /* or put aside */
+    struct tti_ring to, answers_to;     /* our channel: the cells, and the peer's answers */
+    struct tti_ring from, answers_from; /* the peer's channel to us: its cells, and our answers */
+    struct tti_note given;              /* channels: the message that comes in several notes */
+    struct tti_recv *given_to;          /* the receive that it is for */
+    struct tti_aside *given_aside;      /* or its copy that is put aside */
     uint64_t given_done;                /* bytes of it that have come */
     struct tti_trouble trouble;
-    struct tti_lane *lane; /* frames: they go along this one */
+    struct tti_lane *lane; /* frames: the lane that they use */
     char apart_too[TTI_APART];
 };
 
 enum {
     TTI_EAGER_BYTES = 4096,   /* the largest `eager` */
-    TTI_EARLY_BYTES = 1 << 20 /* put aside, per peer, without need */
+    TTI_EARLY_BYTES = 1 << 20 /* most bytes put aside without need, per peer */
 };
 
-/* Messages that have ended with success. */
+/* Counts messages that have ended with success. */
 struct tti_traffic {
     uint64_t count, bytes;
 };
@@ -155,33 +158,33 @@ struct tti_messages {
     struct tti_link any;                  /* receives from any source */
     struct tti_link work;                 /* large messages that can go on without hearing anything more */
     struct tti_link lifted;               /* receives on devices whose data have come to the host */
-    _Atomic(struct tti_copier *) copiers; /* of devices */
-    uint64_t order;                       /* of receives */
-    int pending;                          /* letters */
-    int early;                            /* messages, of all boxes */
-    int turn;                             /* the source that a receive from any looks at first */
-    int idle;                             /* the peer whose channel is looked at next for no particular reason */
-    int present;                          /* a peer that had not left */
-    int quiet;                            /* calls since anything came */
-    _Atomic int on_devices; /* letters of ops in flight whose data lie on devices: nobody rings when these can go on */
-    int owed;               /* debts, of all boxes; each counts in the comm's queue */
+    _Atomic(struct tti_copier *) copiers; /* one for each device */
+    uint64_t order;                       /* number of the last receive */
+    int pending;                          /* letters that have not ended */
+    int early;                            /* messages put aside, in all boxes */
+    int turn;                             /* the source that a receive from any source tries first */
+    int idle;               /* the peer whose channel is polled next although nothing is expected from it */
+    int present;            /* a peer that had not left when last checked */
+    int quiet;              /* calls since anything came */
+    _Atomic int on_devices; /* letters of ops in flight whose data lie on devices: no bell rings when these can go on */
+    int owed;               /* debts in all boxes; each counts in the comm's queue */
     struct tti_traffic received, sent;
-    bool tidies; /* looks at idle peers */
+    bool tidies; /* polls idle peers */
     bool stopped;
     struct tti_staged_copy staged_copy;
-    int64_t probed_ns;    /* when a probe that does not wait last looked whether the others live */
-    tutti_status failure; /* of the note that was looked at last */
+    int64_t probed_ns;    /* when a probe that does not wait last checked whether the others live */
+    tutti_status failure; /* the status of the note that was read last */
     char apart_too[TTI_APART];
 };
 
 enum tti_letter_state {
     TTI_LETTER_POSTED,    /* send: nothing said yet; receive: no message yet */
-    TTI_LETTER_ANNOUNCED, /* send: LARGE said */
-    TTI_LETTER_ACCEPTING, /* receive: ACCEPT to be said */
-    TTI_LETTER_MOVING,    /* own share to be done */
-    TTI_LETTER_CLOSING,   /* done, to be said */
-    TTI_LETTER_SAID,      /* the other's share is awaited */
-    TTI_LETTER_LIFTED,    /* receive: the data have come to the host, and go to the device */
+    TTI_LETTER_ANNOUNCED, /* send: LARGE was sent */
+    TTI_LETTER_ACCEPTING, /* receive: ACCEPT must be sent */
+    TTI_LETTER_MOVING,    /* the own share must be moved */
+    TTI_LETTER_CLOSING,   /* the own share is done, which must be said */
+    TTI_LETTER_SAID,      /* waits for the other's share */
+    TTI_LETTER_LIFTED,    /* receive: the data have come to the host, and are copied to the device */
     TTI_LETTER_ENDED
 };
 
@@ -189,18 +192,18 @@ static inline struct tti_box *tti_box_at(const struct tti_messages *messages, in
 {
     return tti_table_get(&messages->boxes, peer);
 }
-struct tti_box *tti_box_of(struct tti_messages *messages, int peer); /* made if need be; NULL: no memory */
-/* Whether a receive may need a note of this peer, or there is room to put its messages aside. */
+struct tti_box *tti_box_of(struct tti_messages *messages, int peer); /* makes it if need be; NULL: no memory */
+/* Returns true if a receive may need a note of this peer, or there is room to put its messages aside. */
 static inline bool tti_box_listens(const struct tti_box *box)
 {
     return !tti_list_is_empty(&box->posted) || !tti_list_is_empty(&box->taking) ||
            !tti_list_is_empty(&box->messages->any) || !tti_list_is_empty(&box->trouble.debts) ||
            (box->messages->tidies && box->early_bytes < TTI_EARLY_BYTES);
 }
-void tti_box_activate(struct tti_box *box); /* it has letters: look at it */
+void tti_box_activate(struct tti_box *box); /* called when it has letters: polls it from now on */
 void tti_note_arrived(struct tti_box *box, const struct tti_note *note, const void *data);
 
-/* Moves data of a message that came with a note. */
+/* Copies data of a message that came with a note. */
 static inline void tti_note_copy(void *target, const void *source, size_t bytes)
 {
     if (bytes == 0) return;
@@ -209,49 +212,54 @@ static inline void tti_note_copy(void *target, const void *source, size_t bytes)
 }
 
 void tti_letter_end(struct tti_letter *letter, tutti_status status);
-void tti_messages_pump(const tutti_comm *comm, int awaited_rank); /* frames: moves what the transport can */
+void tti_messages_pump(const tutti_comm *comm, int awaited_rank); /* frames: lets the transport move what it can */
 
-/* Something of this peer's makes no sense, or cannot be kept. Breaks the comm; of a tolerant one, all that is between the two. */
+/* Reports that something from this peer makes no sense, or cannot be kept. Breaks the comm; in a tolerant comm ends all
+ * messages between the two ranks. */
 void tti_box_fault(struct tti_box *box, enum tti_kind kind, tutti_status status, int peer, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
-/* Tolerant comms (message_tolerant.c): looks what is wrong between the two ranks, and ends the letters that it concerns. */
+/* Tolerant comms (message_tolerant.c): checks what is wrong between the two ranks, and ends the letters that it
+ * concerns. */
 void tti_trouble_poll(struct tti_box *box);
 void tti_trouble_end(struct tti_box *box);
-/* A message that was given up: the rest of it, which has been taken back, is on its way out of a copy, or has gone. */
+/* Records a debt for a message that was given up. tti_debt_settle: the debt is gone. */
 void tti_debt_owe(struct tti_box *box, struct tti_debt *debt);
 void tti_debt_settle(struct tti_debt *debt);
-/* So many bytes have come of it. */
+/* Counts bytes that have come for a debt. */
 void tti_debt_came(struct tti_box *box, uint32_t number, uint64_t bytes);
-/* Says what was withdrawn; false: there is no room for all of it. */
+/* Sends the withdrawals; returns false if there is no room for all of them. */
 bool tti_trouble_say(struct tti_box *box);
-void tti_trouble_free(struct tti_box *box); /* or forgets it, since the comm is freed */
-/* Ends letters that wait for peers that have left, and, where nobody is left, receives from any. */
+void tti_trouble_free(struct tti_box *box); /* frees the debts, or forgets them since the comm is freed */
+/* Ends letters that wait for peers that have left, and receives from any source if no peer is left. */
 void tti_tolerant_check_left(struct tti_messages *messages, bool alone);
-/* A receive whose message will not come after all looks for another one. */
+/* Makes a receive look for another message, since its own will not come. */
 void tti_recv_poll_again(struct tti_letter *letter);
-/* Of channels: the rest of the message that comes in several notes will not come. */
+/* Channels: the rest of the message that comes in several notes will not come. */
 void tti_given_withdrawn(struct tti_box *box);
 
-/* Whether anybody else could still send. Letters that can never end, which breaks the comm: of peers that were found to have
- * left, and where all others have. */
+/* tti_message_somebody: returns true if another rank could still send. The others break the comm for letters that can
+ * never end: those for peers that were found to have left, and those left when all others have. */
 bool tti_message_somebody(struct tti_messages *messages);
 tutti_status tti_message_check_left(const struct tti_messages *messages);
 tutti_status tti_message_check_alone(const struct tti_messages *messages);
 
-/* Frames: whether the transport uses the buffer of the letter. That it is to use it no more: what is still to come of it is
- * dropped, what is still to go goes out of a copy; false: there is no memory for one. */
+/* Frames. tti_letter_is_carried: returns true if the transport uses the letter's buffer. tti_letter_take_back: makes it
+ * stop; data that are still to come are dropped, data that are still to go leave out of a copy; false: there is no
+ * memory for one. */
 bool tti_letter_is_carried(const struct tti_letter *letter, const struct tti_box *box);
 bool tti_letter_take_back(struct tti_letter *letter, struct tti_box *box);
-void tti_packet_forget(struct tti_packet *packet);                   /* its letter ends before it has gone */
-void tti_packet_owe(struct tti_box *box, struct tti_packet *packet); /* of a letter that was given up, and taken back */
-/* A message has come: to the receive that it is for, or aside. `early`: it lies in this already, which is taken over. */
+void tti_packet_forget(struct tti_packet *packet);                   /* its letter ends before it has left */
+void tti_packet_owe(struct tti_box *box, struct tti_packet *packet); /* for a letter that was given up and taken back */
+/* Delivers a message that has come: to its receive, or puts it aside. `early`: the memory in which it lies already,
+ * which is taken over. */
 void tti_message_deliver(struct tti_box *box, const struct tti_note *note, const void *data, struct tti_aside *early);
-/* The receive that a message which has begun to come is for: its data go to their place. NULL: it is to be put aside first. */
+/* Returns the receive for a message that has begun to come: its data go straight to their place. NULL: it is put aside
+ * first. */
 struct tti_recv *tti_message_claim(struct tti_box *box, const struct tti_note *note);
-/* A large message will not come after all: its receive looks for another one (message_cancel.c). */
+/* Called when a large message will not come after all: its receive looks for another one (message_cancel.c). */
 void tti_message_withdrawn(struct tti_box *box, uint32_t number);
-/* A message that comes before a receive for it, with its data, or with the place of them while they are with the sender. NULL:
- * the comm is broken. */
+/* Makes a record for a message that comes before its receive, with its data, or with their place while they are with
+ * the sender. NULL: the comm is broken. */
 struct tti_aside *tti_early_new(struct tti_box *box, const struct tti_note *note);
 void tti_early_free(struct tti_box *box, struct tti_aside *early);
 static inline bool tti_early_is_large(const struct tti_aside *early)
@@ -259,24 +267,25 @@ static inline bool tti_early_is_large(const struct tti_aside *early)
     return early->head.kind == TTI_FRAME_MESSAGES + TTI_NOTE_LARGE; /* its number is head.sequence */
 }
 #define TTI_EARLY_ON(link) TTI_LIST_OF(link, struct tti_aside, on)
-/* A receive without a message gets one that was put aside, or waits for one. */
+/* Gives a receive without a message one that was put aside; otherwise it waits for one. */
 void tti_recv_poll(struct tti_recv *recv);
 
-/* Large messages, message_large.c. Of a list of them, the one with this number, or NULL. */
+/* Large messages, message_large.c. Returns the one with this number from a list of them, or NULL. */
 struct tti_letter *tti_large_find(const struct tti_link *list, uint32_t number);
 bool tti_large_announce(struct tti_send *send);
 void tti_large_accept(struct tti_recv *recv, struct tti_box *box, uint32_t number, const void *place);
 void tti_large_heard(struct tti_box *box, const struct tti_note *note, const void *data);
-/* The receive that a PART is for, NULL (and the comm is broken) when it makes no sense; and that its data are there. */
+/* tti_large_receive: returns the receive that a PART is for; NULL (and the comm is broken) if it makes no sense.
+ * tti_large_part: its data are there. */
 struct tti_recv *tti_large_receive(struct tti_box *box, const struct tti_note *note);
 void tti_large_part(struct tti_box *box, const struct tti_note *note);
 bool tti_large_put_parts(struct tti_box *box, struct tti_send *send);
-/* Does what can be done, of the data one piece; whether anything moved. */
+/* Does what can be done now, of the data one piece; returns true if anything moved. */
 bool tti_large_step(struct tti_letter *letter);
 
-/* Whether a peer has made a channel to this rank. */
+/* Returns true if the peer has made a channel to this rank. */
 bool tti_channel_is_there(const struct tti_messages *messages, int peer);
-/* The comm is freed: this rank uses its channels no more. */
+/* Called when the comm is freed: this rank uses its channels no more. */
 void tti_channels_leave(struct tti_messages *messages);
 #define TTI_LETTER_ON(link) TTI_LIST_OF(link, struct tti_letter, on)
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How notes travel: through channels in memory that both ranks can reach, and to the own rank.
+ * Routes of notes: through channels in memory that both ranks can reach, and to the own rank.
  *
- * The channel from a to b lies in a's arena and is made when a first has something to say to b; its place is written into
- * the comm's table of channels. It is given back when both have freed their side of the comm. Who frees its side first
- * closes the place for a channel that was not made: it would have no reader.
+ * The channel from a to b lies in a's arena and is made when a first sends a note to b; its place is written into the
+ * comm's table of channels. It is given back when both have freed their side of the comm. The rank that frees its side
+ * first marks the place of a channel that was not made as closed: the channel would have no reader.
  */
 #include "base/alloc.h"
 #include "collective/message/message_parts.h"
@@ -13,7 +13,7 @@
 
 struct memory {
     struct tti_retired retired;
-    uint32_t epoch; /* of the comm */
+    uint32_t epoch; /* the comm's epoch */
     struct tti_channel channel;
 };
 
@@ -51,7 +51,7 @@ static struct memory *memory_of(const tutti_comm *comm, int peer, uint64_t place
     return tti_world_translate(comm->world, process, place - 1, sizeof(struct memory));
 }
 
-/* Whether the peer has made its channel to us yet. */
+/* Returns true if the peer has made its channel to us, and finds it. */
 static bool find_channel(struct tti_box *box)
 {
     const tutti_comm *comm = box->messages->comm;
@@ -107,8 +107,8 @@ static void carry(struct tti_messages *messages, void *target, const void *data,
     tti_moved();
 }
 
-/* All data of a ring that are up to half of its writer's first cache cross in half the time, where cores share a cache: so
- * large notes use every other cell only. */
+/* If ranks share a cache, data cross in half the time as long as all data of a ring fill at most half of the writer's
+ * first cache: so large notes use only every other cell. */
 static unsigned span_for(const struct tti_messages *messages, size_t length)
 {
     return length > TTI_CELL_BYTES / 2 && tti_staged_copy_pace(&messages->staged_copy) == TTI_FAST ? 2 : 1;
@@ -137,9 +137,10 @@ static bool put(struct tti_box *box, const struct tti_note *note, const void *da
 
 /* ---- Messages of a few notes ----------------------------------------------------------------------------------- */
 
-enum { GIVEN_CELLS = 4 }; /* of which half fits */
+enum { GIVEN_CELLS = 4 }; /* half of what fits */
 
-/* What others can read by attach only is sooner there through the channel, without being announced. */
+/* Returns more for memory that others can read by attach only: it gets there sooner through the channel, without being
+ * announced. */
 static int gives(const struct tti_box *box, const struct tti_send *send)
 {
     const tutti_comm *comm = box->messages->comm;
@@ -147,7 +148,7 @@ static int gives(const struct tti_box *box, const struct tti_send *send)
     return apart && tti_place_of(comm, send->in, send->letter.bytes).reach == TTI_PRIVATE ? GIVEN_CELLS : 1;
 }
 
-/* Goes on where there was no more room the last time. From the first note on it is too late to cancel it. */
+/* Continues where there was no more room the last time. From the first note on it is too late to cancel it. */
 static bool give(struct tti_box *box, struct tti_send *send)
 {
     struct tti_letter *letter = &send->letter;
@@ -179,7 +180,7 @@ static void end_given(struct tti_box *box)
         tti_message_deliver(box, &note, early->data, early);
 }
 
-/* Not after a failure: the receive has ended then. */
+/* Takes a piece of the message that comes in several notes, unless the comm has failed: the receive has ended then. */
 static void take_given(struct tti_box *box, const void *data, uint64_t bytes)
 {
     struct tti_aside *early = box->given_aside;
@@ -294,7 +295,7 @@ static void look_at_nothing(struct tti_box *box)
     (void)box;
 }
 
-/* Small messages are put aside at once, as far as that goes. */
+/* Small messages are put aside at once, as long as there is room. */
 static bool has_room(const struct tti_box *box, uint64_t bytes)
 {
     return box->early_bytes + bytes <= TTI_EARLY_BYTES;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Messages of a tolerant comm: what goes wrong between two ranks ends what is between them, and nothing else.
+ * Messages of a tolerant comm: a failure between two ranks ends the messages between them, and nothing else.
  *
- * No rank ever touches another's buffer there: all data are copied through channels or frames. So a letter can end at any
- * moment, for its own rank alone, and its buffer is its owner's again at once. What the peer has heard of it by then is put
- * right: the rest of a message that was begun or announced is withdrawn by one more note (WITHDRAW), and what still comes for
- * a receive that has ended is dropped. Until that has happened it is a debt.
+ * No rank ever touches another's buffer there: all data are copied through channels or frames. So a letter can end at
+ * any moment, for its own rank alone, and its buffer is its owner's again at once. What the peer was told before is
+ * corrected: the rest of a message that was begun or announced is withdrawn by one more note (WITHDRAW), and data that
+ * still come for a receive that has ended are dropped. Until that has happened it is a debt.
  *
- * Invariant: after WITHDRAW nothing more of that message comes, and nothing of another one comes between its notes and it.
+ * Invariant: after WITHDRAW nothing more of that message comes, and nothing of another one comes between its notes and
+ * it.
  */
 #include "base/alloc.h"
 #include "base/log.h"
@@ -51,7 +52,8 @@ void tti_trouble_poll(struct tti_box *box)
     box->trouble.lost = box->trouble.failed == TUTTI_ERR_PEER_LOST;
 }
 
-/* Whether the transport still uses the letter's buffer. Of a lost peer it says so itself, soon. */
+/* Returns true if the transport still uses the letter's buffer. If the peer is lost, the transport itself ends that
+ * soon. */
 static bool is_held(struct tti_box *box, struct tti_letter *letter)
 {
     if (!tti_letter_is_carried(letter, box)) return false;
@@ -62,7 +64,7 @@ static void end_letter(struct tti_box *box, struct tti_letter *letter, tutti_sta
 {
     if (is_held(box, letter)) return;
     if (letter->peer == TUTTI_ANY_SOURCE)
-        tti_recv_poll_again(letter); /* somebody else may send */
+        tti_recv_poll_again(letter); /* another rank may send */
     else
         tti_letter_end(letter, status);
 }
@@ -154,7 +156,7 @@ void tti_debt_came(struct tti_box *box, uint32_t number, uint64_t bytes)
     TTI_LIST_EACH(link, &box->trouble.debts)
     {
         struct tti_debt *debt = TTI_LIST_OF(link, struct tti_debt, on);
-        if (!debt->allocated || debt->number != number) continue; /* that of a copy ends when it has gone */
+        if (!debt->allocated || debt->number != number) continue; /* the debt of a copy ends when the copy has left */
         debt->left -= bytes < debt->left ? bytes : debt->left;
         if (debt->left == 0) tti_debt_settle(debt);
         return;
@@ -168,7 +170,7 @@ static void forget_debts(struct tti_box *box)
         TTI_LIST_EACH(link, lists[i]) tti_debt_settle(TTI_LIST_OF(link, struct tti_debt, on));
 }
 
-/* NULL: there is no memory for it, and the two ranks exchange no more messages. */
+/* Makes a debt. NULL: there is no memory for it, and the two ranks exchange no more messages. */
 static struct tti_debt *new_debt(struct tti_box *box, uint32_t number, uint64_t left)
 {
     struct tti_debt *debt = tti_calloc(1, sizeof *debt);
@@ -204,7 +206,7 @@ static void withdraw(struct tti_box *box, uint32_t number)
     tti_trouble_say(box);
 }
 
-/* The rest of a message comes, and is dropped. */
+/* Records that the rest of a message comes, and is dropped. */
 static void discard(struct tti_box *box, uint32_t number, uint64_t left)
 {
     struct tti_debt *debt = left == 0 ? NULL : new_debt(box, number, left);
@@ -226,7 +228,8 @@ void tti_messages_forget(tutti_comm *comm)
 
 /* ---- Giving up ----------------------------------------------------------------------------------------------------- */
 
-/* Its message was announced, and nothing was answered: it waits for another receive, before those that came after it. */
+/* Puts back a message that was announced and not answered: it waits for another receive, before those that came after
+ * it. */
 static void put_back(struct tti_box *box, const struct tti_recv *recv)
 {
     const struct tti_letter *letter = &recv->letter;
@@ -249,7 +252,7 @@ static void give_up_recv(struct tti_box *box, const struct tti_recv *recv)
     discard(box, letter->number, letter->number == 0 ? UINT64_MAX : letter->bytes - letter->done);
 }
 
-/* In place: its data have left, or will leave out of a copy. */
+/* Gives up a send. If it was sent in place, its data have left, or will leave out of a copy. */
 static void give_up_send(struct tti_box *box, const struct tti_letter *letter)
 {
     if (letter->packet != NULL) tti_packet_owe(box, letter->packet);
