@@ -3,7 +3,7 @@
 
 #include "base/alloc.h"
 
-/* For the kernels. Over links what they need follows from the plans. */
+/* Allocates the arguments of the kernels. Over links their sizes follow from the plans. */
 static bool allocate(struct tti_engine *engine, const tutti_comm *comm)
 {
     size_t n = (size_t)comm->size;

@@ -13,20 +13,20 @@ struct tti_engine {
     const void **sources; /* (size) arguments of the kernels */
     void **targets;       /* (size) */
     double *factors;      /* (size) */
-    char *scratch;        /* ATTACH: pieces of others' inputs; TTI_SCRATCH_BYTES for each that shares memory, or NULL */
-    char *stages;         /* TTI_STAGES_BYTES of each rank */
-    uint64_t stage_used[TTI_GRAINS];    /* by this rank's operation of that number; 0: by none */
-    struct tti_staged_copy staged_copy; /* of what is staged */
-    uint64_t *tables;                   /* size rows of TTI_GIVEN * size, or this rank's alone */
-    size_t own_row;                     /* which of them is this rank's */
-    uint64_t *row; /* TTI_GIVEN * size: this rank's, as the call gave it; shown to the others when the op begins */
+    char *scratch; /* ATTACH: pieces of others' inputs; TTI_SCRATCH_BYTES for each rank that shares memory, or NULL */
+    char *stages;  /* TTI_STAGES_BYTES for each rank */
+    uint64_t stage_used[TTI_GRAINS];    /* for each grain the last operation of this rank that staged there; 0: none */
+    struct tti_staged_copy staged_copy; /* measures copies of staged data */
+    uint64_t *tables;                   /* size rows of TTI_GIVEN * size, or only this rank's */
+    size_t own_row;                     /* the number of this rank's row */
+    uint64_t *row; /* TTI_GIVEN * size: this rank's row as the call gave it; shown to the others when the op begins */
     char *pack;    /* TTI_PACK_BYTES for small pieces of the op that runs, or NULL; see many.c */
 };
 
-/* False: there is no memory. */
+/* Returns false if there is no memory. */
 bool tti_engine_create(tutti_comm *comm);
 void tti_engine_free(tutti_comm *comm);
-/* Bytes of the process's own memory that it holds. */
+/* Returns the bytes of the process's own memory that it holds. */
 size_t tti_engine_bytes(const tutti_comm *comm);
 
 static inline char *tti_stage_of(const struct tti_op *op, int rank)

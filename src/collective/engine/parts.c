@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where ranks share cores and reach all buffers, a rank's part in an operation, which is what its plan moves, is done by
- * whoever comes to it first once all have entered: the rank itself, or one that runs on its core; at last, where the
- * operation is large, any that has nothing left to do, since ranks need not be spread evenly. The operation ends when all
- * parts are done, and a rank that waits for its turn on a core holds nobody up: one turn for each is enough, instead of one
- * to enter and one to leave. Not with counts for each rank: these lie in tables that are used again as soon as all
- * parts are done, while a rank without a part has yet to read them. And a user's function is called by the rank itself.
+ * For ranks that share cores and reach all buffers. A rank's part of an operation is the data that its plan moves. The
+ * first rank that comes to a part after all have entered does it: the rank itself, or one that runs on its core; at
+ * last, if the operation is large, any rank that has nothing left to do, since ranks need not be spread evenly. The
+ * operation ends when all parts are done, and a rank that waits for its turn on a core holds no other up: one turn for
+ * each is enough, instead of one to enter and one to leave.
+ *
+ * This is not done with counts for each rank: these lie in tables that are used again as soon as all parts are done,
+ * while a rank without a part has yet to read them. And each rank calls a user's function itself.
  */
 #include "base/status.h"
 #include "collective/engine/run.h"
 
-enum { LARGE_BYTES = 256 << 10 }; /* below that, what a part's core has in its cache counts more than an idle core */
+/* for smaller operations the data in the caches of a part's core count more than an idle core */
+enum { LARGE_BYTES = 256 << 10 };
 
 static bool may_claim(const struct tti_op *op, int rank)
 {
@@ -32,7 +35,8 @@ static bool claim(const struct tti_op *op, int rank)
                                                    memory_order_relaxed, memory_order_relaxed);
 }
 
-/* How many parts a rank looks at: those of its core's ranks, and where it is large all of them once more. */
+/* Returns how many parts a rank tries: those of its core's ranks, and all of them once more if the operation is
+ * large. */
 static int parts_to_see(const struct tti_op *op)
 {
     const tutti_comm *comm = op->comm;
@@ -57,7 +61,7 @@ static tutti_status do_parts(struct tti_op *op)
     return TUTTI_OK;
 }
 
-/* Who does that rank's part: itself, unless another one has claimed it. */
+/* Returns the rank that does that rank's part: itself, unless another one has claimed it. */
 static int doer_of(const struct tti_op *op, int rank)
 {
     uint64_t claimed = atomic_load_explicit(&op->comm->memory->posts[rank].claimed, memory_order_relaxed);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The provider `net`: ranks that have messages between them, and memory with those of their own host.
+ * The provider `net`, for ranks that exchange messages, and share memory with the ranks of their own host.
  */
 #include "base/clock.h"
 #include "base/sim.h"
@@ -41,8 +41,9 @@ static void answer_all(struct tti_lanes *lanes)
     }
 }
 
-/* Where data go one way who sends may be calls ahead of who receives, and what comes early is copied once more. But one that
- * shares its core with others would have to be waited for, to say that it is there. */
+/* Returns up to how many bytes a message is sent without a grant. If data go one way the sender may be calls ahead of
+ * the receiver, and data that come early are copied once more: so less is sent. But if ranks share cores, the sender
+ * would have to wait for its receiver's turn, so the full amount is sent. */
 static uint64_t eager_bytes(const struct tti_op *op)
 {
     bool one_way = op->shape.root >= 0, crowded = op->comm->tuning.message_paired != 0;
@@ -72,7 +73,8 @@ static bool waits(const struct tti_op *op, tutti_status status)
     return status == TUTTI_IN_PROGRESS && !tti_comm_is_broken(op->comm);
 }
 
-/* The rank of the world that the op waits for, if it is for a small message: large ones come from all at once. */
+/* Returns the rank of the world that the op waits for, if it waits for a small message: large ones come from all ranks
+ * at once. */
 static int awaited(const struct tti_op *op)
 {
     const struct tti_lanes *lanes = op->comm->lanes;
@@ -82,7 +84,7 @@ static int awaited(const struct tti_op *op)
     return tti_member(op->comm, next->peer);
 }
 
-/* The op as far as it goes; `moves`: as the transport brings things. */
+/* Takes the op as far as it goes; `moves`: also moves the transport. */
 static tutti_status advance(struct tti_op *op, bool moves)
 {
     struct tti_lanes *lanes = op->comm->lanes;
@@ -121,8 +123,8 @@ static void stop(struct tti_op *op)
     if (op->entered && tti_posts_cover(op->comm, op->shape.kind)) tti_post_stop(op);
 }
 
-/* With the lock held: a peer for whom the transport still reads or writes a buffer of the op, or -1. What goes to a peer that
- * has left, or is lost, is read until the transport says that it is not. */
+/* Returns a peer for which the transport still reads or writes a buffer of the op, or -1. Called with the lock held.
+ * Data for a peer that has left, or is lost, are read until the transport says that they are not. */
 static int find_busy(const struct tti_lanes *lanes)
 {
     TTI_TABLE_EACH(place, &lanes->peers)
@@ -133,9 +135,9 @@ static int find_busy(const struct tti_lanes *lanes)
     return -1;
 }
 
-/* With the lock held: of peers that may not poll for a long time, what is still to come is dropped, and what is still to go
- * goes out of copies, so that the op's buffers are free. A peer that goes on in the op meanwhile gets the right data. False:
- * there is no memory. */
+/* Frees the op's buffers of peers that may not poll for a long time: data still to come are dropped, data still to go
+ * leave out of copies. A peer that goes on in the op meanwhile gets the right data. Called with the lock held. Returns
+ * false if there is no memory. */
 static bool take_back(struct tti_lanes *lanes)
 {
     bool all = true;
@@ -144,17 +146,17 @@ static bool take_back(struct tti_lanes *lanes)
         if (!packet->done && !tti_link_take_back(tti_lane_at(lanes, packet->peer), packet)) all = false;
     }
     TTI_TABLE_EACH(place, &lanes->peers) tti_link_drop(lanes->peers.values[place], TTI_COLLECTIVES);
-    tti_net_keep(lanes->net, lanes->work.packets); /* the transport still tells them that they are done */
+    tti_net_keep(lanes->net, lanes->work.packets); /* the transport still marks them as done */
     lanes->work.packets = NULL;
     lanes->work.packet_room = lanes->work.packet_count = 0;
     return all;
 }
 
-/* A rank that may still read this rank's buffers by their address, or -1. */
+/* Returns a rank that may still read this rank's buffers by their address, or -1. */
 static int find_reader(const struct tti_op *op)
 {
     const struct tti_posts *here = op->comm->memory;
-    /* nothing to read, and who has passed one does not say that it has left */
+    /* there is nothing to read, and a rank that has passed a barrier does not say that it has left */
     if (op->shape.kind == TTI_BARRIER || op->shape.kind == TTI_TUNING) return -1;
     for (int place = 0; place < here->count; place++) {
         bool left = atomic_load_explicit(&here->posts[place].left, memory_order_acquire) != TTI_STAYS;
@@ -174,7 +176,7 @@ static bool fence(struct tti_op *op, int64_t until_ns)
     if (busy >= 0 && late && take_back(lanes)) busy = -1;
     if (busy < 0 && tti_posts_cover(op->comm, op->shape.kind)) busy = find_reader(op);
     late &= busy >= 0;
-    if (late) { /* never given back: somebody may still use it */
+    if (late) { /* the memory is never freed: some rank may still use it */
         lanes->work.temp = NULL;
         lanes->work.temp_bytes = 0;
     }

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The provider `shared`: ranks that reach each other's memory. It takes one rank through one operation without blocking:
- * progress does what can be done now and returns IN_PROGRESS when it must wait for a peer.
+ * The provider `shared`: ranks that reach each other's memory. It takes one rank through one operation without
+ * blocking: progress does what can be done now and returns IN_PROGRESS when it must wait for a peer.
  *
- *   OPENING  until the slot of this operation may be written (the window), and what it stages
- *   FAST     without a plan: all_reduce of what fits beside the entry word, broadcast of what fits the slot, barrier
- *   MEETING  entered; until all ranks have; then the path follows from all entries, and the plan from the path
- *   RUNNING  the plan's steps
+ *   OPENING  waits until the slot of this operation may be written (the window), and its stage
+ *   FAST     without a plan: all_reduce of data that fit beside the entry word, broadcast of data that fit the slot,
+ *            barrier
+ *   MEETING  has entered, and waits until all ranks have; then the path follows from all entries, and the plan from the
+ *            path
+ *   RUNNING  does the plan's steps
  *
  * Fencing. From its entry to its exit a rank may write to others' outputs. So a rank whose operation failed gives its
  * buffers back to the caller only when every peer that entered has published that it left or failed (it does nothing
@@ -23,7 +25,7 @@
 
 /* ---- Opening ---------------------------------------------------------------------------------------------------- */
 
-/* Where it stages, and whether this rank writes there. */
+/* Finds the place where the operation stages data, and whether this rank writes there. */
 static void find_stage(struct tti_op *op)
 {
     const struct tti_shape *shape = &op->shape;
@@ -39,7 +41,7 @@ static void find_stage(struct tti_op *op)
     if (!from_root || shape->root == shape->rank) op->stage.count = grains;
 }
 
-/* All others must have ended what this rank staged there before. */
+/* Waits until all others have ended the operation for which this rank staged data there before. */
 static tutti_status open_stage(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
@@ -71,19 +73,19 @@ static bool everyone_attaches(const struct tti_op *op)
     return true;
 }
 
-/* The same on every rank: it depends on what all have published. */
+/* Chooses the path. All ranks choose the same, since it depends on what all have published. */
 static enum tti_path path_of(const struct tti_op *op)
 {
     const struct tti_shape *shape = &op->shape;
     if (!op->any_private) return TTI_DIRECT;
     bool overwrites = shape->kind == TTI_SCAN || shape->kind == TTI_EXSCAN || op->call.in_place != 0;
     uint64_t least = (uint64_t)shape->tuning->attach;
-    if (shape->kind == TTI_ALL_REDUCE) least *= 2; /* which attaches twice */
+    if (shape->kind == TTI_ALL_REDUCE) least *= 2; /* all_reduce attaches twice */
     bool large = tti_shape_bytes(shape) >= least;
     return large && !overwrites && everyone_attaches(op) ? TTI_ATTACH : TTI_BOUNCE;
 }
 
-/* Whether what the root keeps lies where it is wanted, in a broadcast, gather or scatter. */
+/* Returns true if the root's own data lie in their place already, in a broadcast, gather or scatter. */
 static bool root_in_place(const struct tti_op *op)
 {
     const struct tti_shape *shape = &op->shape;
@@ -101,7 +103,7 @@ static tutti_status build(struct tti_op *op)
     return tti_run_build(op, &op->shape, NULL);
 }
 
-/* Builds a plan for staged data and does what comes before entering. */
+/* Builds a plan for staged data and does its steps up to the entry. */
 static tutti_status build_staged(struct tti_op *op)
 {
     op->shape.path = TTI_STAGED;
@@ -111,14 +113,14 @@ static tutti_status build_staged(struct tti_op *op)
     return TUTTI_OK;
 }
 
-/* Of one that has entered. */
+/* Returns true if a rank that has entered has private buffers. */
 static bool is_private(const struct tti_op *op, int rank)
 {
     const struct tti_slot *slot = tti_slot_of(op->comm, rank, op->comm->sequence);
     return (atomic_load_explicit(&slot->entry, memory_order_relaxed) & 1) != 0;
 }
 
-/* Of a broadcast the root alone decides: if it brings its data along, nobody waits for anybody but it. */
+/* In a broadcast the root alone decides: if it brings its data along, ranks wait only for the root. */
 static tutti_status meet_root(struct tti_op *op, bool *brings)
 {
     const struct tti_shape *shape = &op->shape;
@@ -127,7 +129,7 @@ static tutti_status meet_root(struct tti_op *op, bool *brings)
     if (shape->root != shape->rank) TTI_TRY(tti_post_seen(op, shape->root, 0));
     *brings = is_private(op, shape->root);
     if (!*brings) return TUTTI_OK;
-    if (!is_private(op, shape->rank)) { /* else it was, before entering */
+    if (!is_private(op, shape->rank)) { /* otherwise it was built before entering */
         find_stage(op);
         TTI_TRY(build_staged(op));
     }
@@ -142,10 +144,10 @@ static tutti_status meet(struct tti_op *op)
     if (brings) return TUTTI_OK;
     TTI_TRY(tti_post_all_entered(op));
     tti_trace_meeting(op);
-    /* after all entries, before anything is touched: see Fencing */
+    /* called after all entries, before anything is touched: see Fencing */
     if (tti_comm_is_broken(op->comm)) return tti_comm_health(op->comm, op->shape.kind, false);
     if (op->shape.tables != NULL) TTI_TRY(tti_op_check_counts(op));
-    if (op->all_private && tti_shape_fits_slot(&op->shape)) { /* the plan is where entering left it */
+    if (op->all_private && tti_shape_fits_slot(&op->shape)) { /* the plan stands where entering left it */
         op->state = TTI_OP_RUNNING;
         return TUTTI_OK;
     }
@@ -187,7 +189,7 @@ static __attribute__((noinline)) void reduce_staged(struct tti_op *op)
     const tutti_comm *comm = op->comm;
     struct tti_engine *engine = comm->engine;
     for (int rank = 0; rank < comm->size; rank++) {
-        /* not its own stage: a load of what was just stored there would wait until the line is back from the peers */
+        /* not from its own stage: a load of data just stored there would wait until the line is back from the peers */
         engine->sources[rank] = rank == comm->rank ? op->in : tti_slot_of(comm, rank, comm->sequence)->payload;
         if (op->reducer.code == TTI_REDUCE_SCALED_SUM)
             engine->factors[rank] = tti_call_of(comm, rank, comm->sequence)->factor;
@@ -208,7 +210,7 @@ static tutti_status finish_fast(struct tti_op *op)
     return TUTTI_OK;
 }
 
-/* What the one path without a plan does: see FAST above. */
+/* Returns true if the operation is done without a plan: see FAST above. */
 static bool is_fast(const struct tti_op *op)
 {
     const struct tti_shape *shape = &op->shape;
@@ -221,7 +223,7 @@ static bool is_fast(const struct tti_op *op)
     }
 }
 
-/* Ranks that share cores enter operations in bursts, a turn on a core long. */
+/* Stages the data. Ranks that share cores enter operations in bursts, for the time of a turn on a core. */
 static void stage(struct tti_op *op, size_t bytes)
 {
     char *target = staged_by(op, op->shape.rank, bytes);
@@ -242,7 +244,7 @@ static void start_fast(struct tti_op *op)
     tti_post_enter(op);
 }
 
-/* A rank whose buffers are private brings along what fits the slot: when all do, nothing else is needed. */
+/* A rank whose buffers are private brings data along that fit the slot: if all ranks do, nothing else is needed. */
 static __attribute__((noinline)) tutti_status start_meeting(struct tti_op *op)
 {
     op->any_private = op->all_private = tti_post_show_places(op);
@@ -281,15 +283,15 @@ static __attribute__((noinline)) tutti_status run(struct tti_op *op)
 static tutti_status issue(struct tti_op *op)
 {
     if (op->state == TTI_OP_OPENING) TTI_TRY(start(op));
-    return op->state == TTI_OP_RUNNING ? tti_run_to(op, TTI_STEP_NONE)
-                                       : TUTTI_IN_PROGRESS; /* what is staged is small */
+    return op->state == TTI_OP_RUNNING ? tti_run_to(op, TTI_STEP_NONE) : TUTTI_IN_PROGRESS; /* staged data are small */
 }
 
 static tutti_status progress(struct tti_op *op)
 {
     if (op->state == TTI_OP_OPENING) TTI_TRY(start(op));
     if (op->state == TTI_OP_FAST) {
-        /* Once only: in place, the result has taken the input's place. Who looks after a peer may ask once more. */
+        /* done once only: in place, the result has replaced the input; a caller that waits for a peer may ask once
+         * more */
         tutti_status status = finish_fast(op);
         if (status == TUTTI_OK) op->state = TTI_OP_ENDED;
         return status;
@@ -301,11 +303,12 @@ static tutti_status progress(struct tti_op *op)
 
 enum {
     KILL_MS = 1000,
-    ENDED_MS = 60 /* for the service thread to see that a comm is broken: others have to know within 100 */
+    /* the time until the service thread sees that a comm is broken: other ranks must know within 100 ms */
+    ENDED_MS = 60
 };
 
-/* What a thread that has ended had started is still moved by the service thread, until that sees the break; what it was in
- * itself, by nobody. */
+/* Returns true if the peer's thread has ended and nothing moves its ops any more. Ops that it had started are still
+ * moved by the service thread, until that sees the break; the op that the thread itself was in is moved by nobody. */
 static bool has_ended(const struct tti_op *op, int peer, int64_t fenced_ns)
 {
     const tutti_comm *comm = op->comm;
@@ -321,8 +324,9 @@ static bool brings(const struct tti_op *op, int rank)
     return (uint32_t)(entry >> 32) == (uint32_t)sequence && (entry & 1) != 0;
 }
 
-/* What all bring along when they enter, or the root of a broadcast, needs nobody's buffers: a peer may have ended the op by
- * it, without a word of having left, and be busy elsewhere. */
+/* Returns true if the op needs no rank's buffers, since all bring their data along when they enter, or the root of a
+ * broadcast does: a peer may have ended the op with these data, without saying that it has left, and be busy
+ * elsewhere. */
 static bool is_brought(const struct tti_op *op)
 {
     const struct tti_shape *shape = &op->shape;
@@ -333,7 +337,8 @@ static bool is_brought(const struct tti_op *op)
     return true;
 }
 
-/* Whether peers reach this rank's buffers while the op runs; `direct`: even those of other processes. */
+/* Returns true if peers reach this rank's buffers while the op runs; `direct`: peers in other processes do so by
+ * address, too. */
 static bool is_exposed(const struct tti_op *op, bool *direct)
 {
     bool runs = op->state == TTI_OP_RUNNING, attach = op->shape.path == TTI_ATTACH;
@@ -351,7 +356,7 @@ static bool fence(struct tti_op *op, int64_t until_ns)
     bool late = left_ns <= 0;
     if (!comm->traits.all_threads) tti_world_check_alive(comm->world);
     for (int peer = 0; peer < comm->size; peer++) {
-        /* else it only reads, and from another process not by address */
+        /* otherwise it only reads, and not by address from another process */
         if (!tti_post_may_touch(op, peer, direct) || has_ended(op, peer, fenced_ns)) continue;
         if (!late) return false;
         if (!tti_world_kill(comm->world, tti_member(comm, peer), KILL_MS))

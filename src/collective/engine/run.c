@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The one walk over a plan, for ranks that share memory and for those that have links. It does steps in order as far as
- * that goes without waiting. Over links the net's lock is held, except in steps that take time.
+ * Walks over a plan, for ranks that share memory and for those that have links. Steps are done in order as far as that
+ * is possible without waiting. Over links the net's lock is held, except in steps that take time.
  */
 #include "collective/engine/run.h"
 
@@ -34,7 +34,7 @@ static inline tutti_status wait_step(struct tti_op *op, int peer, uint32_t numbe
     return number == 0 && op->comm->lanes != NULL ? tti_post_check_places(op) : TUTTI_OK;
 }
 
-/* Part of the walk, where most steps of a small operation take less time than a call. */
+/* Does one step. It is inlined, since most steps of a small operation take less time than a call. */
 static inline __attribute__((always_inline)) tutti_status do_step(struct tti_op *op, const struct tti_step *step)
 {
     switch ((enum tti_step_kind)step->kind) {
@@ -46,8 +46,8 @@ static inline __attribute__((always_inline)) tutti_status do_step(struct tti_op 
     }
 }
 
-/* Grants go out together, before anything that takes time. What goes past the caches is a piece of something large, beside
- * which other things travel. */
+/* Does a step without the net's lock. Grants are sent together, before anything that takes time. A step that writes
+ * past the caches is a piece of something large, beside which other messages travel. */
 static __attribute__((noinline)) tutti_status do_unlocked(struct tti_op *op, const struct tti_step *step)
 {
     struct tti_lanes *lanes = op->comm->lanes;
@@ -59,7 +59,7 @@ static __attribute__((noinline)) tutti_status do_unlocked(struct tti_op *op, con
     return status;
 }
 
-/* Whether it takes less time than giving the lock back and taking it again. */
+/* Returns true if the step takes less time than giving the lock back and taking it again. */
 static bool is_brief(const struct tti_op *op, const struct tti_step *step)
 {
     return step->bytes <= BRIEF_BYTES && op->reducer.code != TTI_REDUCE_FUNCTION && tti_sim == NULL;
@@ -76,7 +76,7 @@ static __attribute__((noinline)) tutti_status do_over_links(struct tti_op *op, c
 
 /* ---- The walk -------------------------------------------------------------------------------------------------- */
 
-/* The step after an AGAIN: all that was posted is done before the steps are done once more, or those after them. */
+/* Goes on after an AGAIN: all posted messages are done before the steps, or those after them, are done. */
 static void go_on(struct tti_op *op, const struct tti_step *step)
 {
     struct tti_walk *walk = &op->walk;

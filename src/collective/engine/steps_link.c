@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Steps over links. They only post; the transport moves data while the plan goes on, and AWAIT and DRAIN steps say where it
- * must have moved them.
+ * Does steps over links. They only post; the transport moves data while the plan goes on, and AWAIT and DRAIN steps say
+ * which data it must have moved.
  */
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -11,7 +11,7 @@
 #include "collective/peers/net.h"
 
 #define MS INT64_C(1000000)
-enum { ANSWER_MS = 2000 }; /* how long a peer that is elsewhere may take to say where */
+enum { ANSWER_MS = 2000 }; /* how long a peer that is in another call may take to say in which */
 
 /* ---- Room ------------------------------------------------------------------------------------------------------ */
 
@@ -74,8 +74,8 @@ static tutti_status cut_short(struct tti_op *op, int peer)
                           (unsigned long long)(received / element));
 }
 
-/* A frame, or a question, showed that `peer` made other calls: asks it which, and waits a little for the answer, which breaks
- * the comm. With the lock held; it is released for the break. */
+/* Called after a frame, or a question, showed that the peer made other calls: asks it which, and waits a little for the
+ * answer, which breaks the comm. The lock is held; it is released for the break. */
 tutti_status tti_link_mismatch(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
@@ -138,7 +138,8 @@ static tutti_status await(struct tti_op *op, uint32_t value)
     while (lanes->work.arrived < value && lanes->work.posts[lanes->work.arrived].arrived) lanes->work.arrived++;
     if (lanes->work.arrived >= value) return TUTTI_OK;
     op->waiting_for = lanes->work.posts[lanes->work.arrived].peer;
-    op->awaited = op->walk.rounds + lanes->work.arrived; /* 0: the first message, so the peer may not have come yet */
+    /* 0 for the first message, since the peer may not have come yet */
+    op->awaited = op->walk.rounds + lanes->work.arrived;
     return TUTTI_IN_PROGRESS;
 }
 
@@ -164,6 +165,6 @@ tutti_status tti_link_step(struct tti_op *op, const struct tti_step *step)
     case TTI_STEP_RECV: post_receive(op, step); return TUTTI_OK;
     case TTI_STEP_AWAIT: return await(op, step->value);
     case TTI_STEP_DRAIN: return drain(op, step->value);
-    default: return TUTTI_OK; /* AGAIN, which the walk does */
+    default: return TUTTI_OK; /* AGAIN is done by the walk */
     }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Steps that move data: copies, reductions, folds, prefixes, exchanges, between memory that this rank can reach.
+ * Does steps that move data between memory that this rank can reach: copies, reductions, folds, prefixes, exchanges.
  */
 #include "base/alloc.h"
 #include "base/sim.h"
@@ -12,8 +12,8 @@
 #include <errno.h>
 
 enum {
-    PIECE_BYTES = 1 << 20, /* after this much copying the comm is looked at again */
-    FEW_PARTS = 16         /* of a fold: more take memory */
+    PIECE_BYTES = 1 << 20, /* after so much copying it is checked whether the comm broke */
+    FEW_PARTS = 16         /* a fold of more parts allocates memory */
 };
 
 /* ---- Where data lie -------------------------------------------------------------------------------------------- */
@@ -31,13 +31,13 @@ const struct tti_place *tti_op_place(const struct tti_op *op, int rank, enum tti
     return space == TTI_IN ? &met->in : &met->out;
 }
 
-/* By numbers: a buffer of no elements may be NULL. */
+/* Adds as numbers: a buffer of no elements may be NULL. */
 static char *at(const void *base, uint64_t offset)
 {
     return (char *)((uintptr_t)base + offset);
 }
 
-/* The address of a region of another rank here; NULL when it is another process's private memory. */
+/* Returns the address here of another rank's region; NULL if it is another process's private memory. */
 static char *address_of_other(const struct tti_op *op, int rank, enum tti_space space, uint64_t offset)
 {
     const tutti_comm *comm = op->comm;
@@ -48,7 +48,7 @@ static char *address_of_other(const struct tti_op *op, int rank, enum tti_space 
     return base == NULL ? NULL : base + offset;
 }
 
-/* The address of a region here; NULL when it is another process's private memory. */
+/* Returns the address here of a region; NULL if it is another process's private memory. */
 char *tti_op_address(const struct tti_op *op, int rank, enum tti_space space, uint64_t offset)
 {
     tutti_comm *comm = op->comm;
@@ -72,13 +72,15 @@ static char *address(const struct tti_op *op, const struct tti_region *region)
     return tti_op_address(op, region->rank, (enum tti_space)region->space, region->offset + op->walk.done);
 }
 
-/* A rank that has failed has its buffers back; one that has left the operation still waits there for all to leave. */
+/* Returns true if a rank has failed and so has its buffers back; one that has left the operation still waits there for
+ * all to leave. */
 static bool has_failed(const struct tti_op *op, int rank)
 {
     return atomic_load_explicit(&post_of(op->comm, rank)->progress, memory_order_acquire) == tti_mark(op, TTI_FAILED);
 }
 
-/* Reads or writes what has no address here. Why a rank has ended, and with it the op, is found by the wait. */
+/* Reads or writes memory that has no address here. If the rank has ended, and with it the op, the wait finds out
+ * why. */
 static tutti_status attach(struct tti_op *op, int rank, enum tti_space space, uint64_t offset, char *here,
                            uint64_t bytes, bool writes)
 {
@@ -96,7 +98,7 @@ static tutti_status attach(struct tti_op *op, int rank, enum tti_space space, ui
 
 /* ---- Copies ---------------------------------------------------------------------------------------------------- */
 
-/* Whether that rank will read what is written for it on the core where this one writes. */
+/* Returns true if that rank will read the data on the core where this one writes them. */
 static bool reads_here(const tutti_comm *comm, int rank)
 {
     if (rank == comm->rank || !comm->traits.crowded) return rank == comm->rank;
@@ -104,7 +106,7 @@ static bool reads_here(const tutti_comm *comm, int rank)
            atomic_load_explicit(&comm->memory->posts[comm->rank].core, memory_order_relaxed);
 }
 
-/* Those that read here come first, from the own one on. */
+/* Copies to all ranks; those that read on this core come first, from the own one on. */
 static void copy_to_all(struct tti_op *op, const struct tti_step *step, const char *source, uint64_t bytes)
 {
     tutti_comm *comm = op->comm;
@@ -122,7 +124,7 @@ static void copy_to_all(struct tti_op *op, const struct tti_step *step, const ch
         tti_copy_to_all(comm->engine->targets, comm->size, source, bytes, (enum tti_store)step->store);
 }
 
-/* Half of a mixed copy stays in this core's caches, from which another core would fetch it at a high price. */
+/* Half of a mixed copy stays in this core's caches, from which another core could fetch it only at a high cost. */
 static enum tti_store store_for(const struct tti_op *op, const struct tti_step *step)
 {
     bool leaves = step->store == TTI_MIXED && !reads_here(op->comm, step->target.rank);
@@ -153,7 +155,7 @@ static tutti_status copy_step(struct tti_op *op, const struct tti_step *step, ui
 
 /* ---- Reductions ------------------------------------------------------------------------------------------------ */
 
-/* Gathers the kernels' sources; what lies in another process's private memory is fetched into scratch first. */
+/* Collects the kernels' sources; data in another process's private memory are fetched into scratch first. */
 static tutti_status find_sources(struct tti_op *op, const struct tti_step *step, int count, uint64_t bytes)
 {
     tutti_comm *comm = op->comm;
@@ -188,7 +190,7 @@ static tutti_status reduce_step(struct tti_op *op, const struct tti_step *step, 
         int rank = targets == 1 && step->target.rank != TTI_ALL ? step->target.rank : (comm->rank + k) % comm->size;
         comm->engine->targets[k] = tti_op_address(op, rank, (enum tti_space)step->target.space,
                                                   step->target.offset + op->walk.done);
-        /* in place the line to be written was just read: past the caches it would travel once more */
+        /* in place, the line to be written was just read: written past the caches it would travel once more */
         if (rank < step->sources && comm->engine->targets[k] == comm->engine->sources[rank]) stream = false;
     }
     tti_reduce(&op->reducer, comm->engine->sources, tti_op_factors(op), step->sources, comm->engine->targets, targets,
@@ -234,7 +236,7 @@ static tutti_status find_parts(struct tti_op *op, const struct tti_step *step, u
         enum tti_space space = (enum tti_space)parts[i].at.space;
         uint64_t offset = parts[i].at.offset + (parts[i].partial ? done_partial : done);
         char *source = tti_op_address(op, rank, space, offset);
-        if (source == NULL && !own) { /* a leaf: others' partials are not read */
+        if (source == NULL && !own) { /* this is a leaf: others' partials are not read */
             source = op->comm->engine->scratch + (size_t)i * TTI_SCRATCH_BYTES;
             TTI_TRY(attach(op, rank, space, offset, source, bytes, false));
         }
@@ -268,7 +270,7 @@ static tutti_status fold_step(struct tti_op *op, const struct tti_step *step, ui
     return status;
 }
 
-/* Whether a part of a fold is fetched first. */
+/* Returns true if a part of a fold must be fetched first. */
 static bool has_fetched_part(const struct tti_op *op, const struct tti_step *step)
 {
     const struct tti_part *parts = &op->walk.plan->parts[step->first];
@@ -280,8 +282,8 @@ static bool has_fetched_part(const struct tti_op *op, const struct tti_step *ste
 
 /* ---- One step -------------------------------------------------------------------------------------------------- */
 
-/* What a simulated rank pays for: a copy counts once, every further source or target once more. Over messages it pays for
- * what it reads and for what it writes. */
+/* Returns the bytes for which a simulated rank pays: a copy counts once, every further source or target once more. Over
+ * messages reads and writes both count. */
 static uint64_t weight_of(const struct tti_op *op, const struct tti_step *step, uint64_t bytes)
 {
     uint64_t size = (uint64_t)op->comm->size, targets = step->target.rank == TTI_ALL ? size : 1;
@@ -289,7 +291,7 @@ static uint64_t weight_of(const struct tti_op *op, const struct tti_step *step, 
     case TTI_STEP_COPY: return (op->shape.path == TTI_MESSAGES ? 2 : targets) * bytes;
     case TTI_STEP_FOLD: return ((uint64_t)step->sources + 1) * bytes;
     case TTI_STEP_REDUCE: return ((uint64_t)step->sources + targets - 1) * bytes;
-    default: return 2 * targets * bytes; /* all of a prefix's inputs and outputs, both sides of an exchange */
+    default: return 2 * targets * bytes; /* all inputs and outputs of a prefix, both sides of an exchange */
     }
 }
 
@@ -311,7 +313,7 @@ static tutti_status simulate_some(struct tti_op *op, const struct tti_step *step
     return status;
 }
 
-/* What is fetched has so much room. */
+/* Returns the most bytes of a piece: fetched data have only the room of the scratch memory. */
 static uint64_t piece_of(const struct tti_op *op, const struct tti_step *step)
 {
     bool fetches = step->kind == TTI_STEP_FOLD ? has_fetched_part(op, step)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Steps by which ranks that share memory see each other: a rank enters an operation, publishes how far it is in it, and sees
- * the others enter and publish. How that lies in memory is told in posts.h.
+ * Steps by which ranks that share memory see each other: a rank enters an operation, publishes its progress in it, and
+ * sees the others enter and publish. posts.h describes the memory for this.
  */
 #include "base/status.h"
 #include "collective/comm/epoch.h"
@@ -10,7 +10,7 @@
 #include "collective/peers/net.h"
 #include <assert.h>
 
-/* The place of the one that the cursor stands for. */
+/* Returns the place of the rank at which the cursor stands. */
 static int next_place(const struct tti_op *op)
 {
     const struct tti_posts *memory = op->comm->memory;
@@ -31,7 +31,7 @@ bool tti_post_show_places(struct tti_op *op)
                                                                      op->walk.plan->temp_bytes);
     bool is_private = met.in.reach == TTI_PRIVATE || met.out.reach == TTI_PRIVATE;
     bool unreached = comm->world->options.direct == 0 || (!comm->memory->one_process && is_private);
-    /* at once: the others may be polling this line, and would take it away in between */
+    /* written at once: the others may be polling this line, and would take it away in between */
     tti_slot_of(comm, comm->memory->place, comm->sequence)->met = met;
     return unreached;
 }
@@ -42,9 +42,9 @@ tutti_status tti_post_check_places(struct tti_op *op)
     uint32_t ours = comm->traits.era.made;
     for (int place = 0; place < comm->memory->count; place++) {
         if (place == comm->memory->place)
-            continue; /* its own epoch; and a load would wait until the line is back from the peers */
+            continue; /* this rank's own epoch; and a load would wait until the line is back from the peers */
         const struct tti_met *met = &tti_slot_of(comm, place, comm->sequence)->met;
-        if (met->in.epoch != ours) /* both places were made at once */
+        if (met->in.epoch != ours) /* both places are made together, so one is checked */
             return tti_epoch_refuse(op->comm, op->shape.kind, tti_rank_here(comm, place), "a buffer", met->in.epoch);
     }
     return TUTTI_OK;
@@ -62,8 +62,8 @@ void tti_post_enter(struct tti_op *op)
     tti_trace_entry(op);
 }
 
-/* Whether who has that place has entered, and with the same calls up to there as this rank. One that is past this operation,
- * which it cannot be without this rank, has called something else. */
+/* Returns OK if the rank at that place has entered after the same calls as this rank. A rank that is past this
+ * operation, which it cannot complete without this rank, has called something else. */
 static inline tutti_status seen_entry(struct tti_op *op, int place)
 {
     const tutti_comm *comm = op->comm;
@@ -83,7 +83,8 @@ static inline tutti_status seen_number(const struct tti_op *op, int place, uint3
     return there ? TUTTI_OK : TUTTI_IN_PROGRESS;
 }
 
-/* Once all have met, entries need not be read again. Over several hosts they may be gone: who leads a barrier goes on after it. */
+/* Returns true if entries need not be read again, since all have met. Over several hosts they may be overwritten: the
+ * leader of a barrier goes on after it. */
 static bool has_met(const struct tti_op *op)
 {
     const struct tti_posts *memory = op->comm->memory;
@@ -129,10 +130,10 @@ tutti_status tti_post_seen_all(struct tti_op *op, uint32_t number)
 void tti_post_stop(struct tti_op *op)
 {
     tti_post_publish(op, TTI_FAILED);
-    tti_fence_rare(); /* whoever has entered by now is seen, whoever enters from now on sees the break */
+    tti_fence_rare(); /* ranks that have entered by now are seen; ranks that enter from now on see the break */
 }
 
-/* One that made another call never meets this one, and may have ended its own and be busy elsewhere. */
+/* A rank that made another call never meets this one, and may have ended its own and be busy elsewhere. */
 bool tti_post_is_in(const struct tti_op *op, int place)
 {
     const tutti_comm *comm = op->comm;
@@ -151,8 +152,9 @@ bool tti_post_may_touch(const struct tti_op *op, int place, bool attached)
 
 /* ---- The window ------------------------------------------------------------------------------------------------ */
 
-/* A rank that has to wait here waits until half the window is free: then it works in bursts, instead of asking its peers
- * before every operation and slowing them down by asking. They can all come that far without it. */
+/* Waits until the slot is free. A rank that has to wait here waits until half the window is free: then it works in
+ * bursts, instead of reading its peers' progress before every operation, which slows them down. The peers can all come
+ * that far without this rank. */
 tutti_status tti_post_await_slot(struct tti_op *op, uint64_t needed)
 {
     tutti_comm *comm = op->comm;
@@ -167,7 +169,7 @@ tutti_status tti_post_await_slot(struct tti_op *op, uint64_t needed)
         op->awaited = wanted << 32;
         op->blocked = op->blocked || ahead < 0;
         if (ahead < 0) return TUTTI_IN_PROGRESS;
-        /* one that this rank has been through, and still holds */
+        /* an operation that this rank has done, and of which it still has the call */
         uint64_t at = wanted + (uint64_t)ahead < last ? wanted + (uint64_t)ahead : last;
         if (tti_peer_called_otherwise(comm, peer, at)) return tti_op_mismatch(op, peer);
         if (at < op->least) op->least = at;
