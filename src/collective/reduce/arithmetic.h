@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One element's arithmetic, for every pair of type and reduction that is defined: for the C compiler and for NVRTC, so that
- * tests on the CPU check what GPUs compute. Of type T and reduction R:
+ * One element's arithmetic, for every pair of type and reduction that is defined: for the C compiler and for NVRTC, so
+ * that tests on the CPU check what GPUs compute. For type T and reduction R:
  *
- *     element_T                   as it lies in memory
- *     accumulator_T_R             what is folded
- *     load_T_R(x, factor)         element -> accumulator; the factor is that of a scaled sum
+ *     element_T                   the type in memory
+ *     accumulator_T_R             the type in which elements are folded
+ *     load_T_R(x, factor)         element -> accumulator; the factor belongs to a scaled sum
  *     fold_T_R(x, y)              x is of lower ranks than y
  *     store_T_R(x, count)         accumulator -> element; `count` is how many were folded
  *
- * They are the rows of reduce_kernels.inc, with the same bits (docs/reductions.md), where no fused multiply-add is made of a
- * product and a sum, and subnormal numbers are kept.
+ * They are the rows of reduce_kernels.inc, with the same bits (docs/reductions.md), provided that the compiler makes no
+ * fused multiply-add of a product and a sum, and keeps subnormal numbers.
  */
 #ifndef TTI_COLLECTIVE_ARITHMETIC_H
 #define TTI_COLLECTIVE_ARITHMETIC_H

@@ -12,23 +12,24 @@
 
 enum {
     LINE_BYTES = 64,
-    SETS = 64, /* of a first cache, which holds a few lines in each */
+    SETS = 64, /* sets of a first-level cache, each of which holds a few lines */
     SET_LINES = 4,
-    VECTOR_LEAST = 2048, /* from here on the C library may use an instruction that is slow across cores, */
-    VECTOR_MOST = 65536, /* and up to here what it does better hardly counts */
-    FAST_NS = 9,         /* for a line, until it is there, at most; */
-    PLAIN_NS = 20,       /* twice what a streamed one takes */
+    VECTOR_LEAST = 2048, /* from this size on the C library may use an instruction that is slow across cores */
+    VECTOR_MOST = 65536, /* above this size the C library's advantage hardly counts */
+    FAST_NS = 9,         /* most time for a line until it has arrived, for FAST */
+    PLAIN_NS = 20,       /* twice the time of a streamed line */
     PLAIN_AGAIN_NS = 14,
-    WORSE_ENOUGH = 3,   /* in a row: one may have been interrupted */
-    TIMED = 32,         /* one in so many is */
-    TRIAL = 16,         /* are made as if lines were fast, */
-    TRIAL_TIMED = 8,    /* of which one in so many is timed, */
-    PERIOD = 1024,      /* of so many, though they have not been */
-    BLOCK_BYTES = 4096, /* to targets that are written in turn: read from memory once, then from the first cache */
-    TURN_BYTES = 4096   /* of a mixed copy, before it turns to its other half */
+    WORSE_ENOUGH = 3, /* slow copies in a row: a single one may have been interrupted */
+    TIMED = 32,       /* one copy in so many is timed */
+    TRIAL = 16,       /* copies of a trial, which are made as if lines were fast */
+    TRIAL_TIMED = 8,  /* one of so many in a trial is timed */
+    PERIOD = 1024,    /* copies from one trial to the next */
+    /* for targets that are written in turn: read from memory once, then from the first-level cache */
+    BLOCK_BYTES = 4096,
+    TURN_BYTES = 4096 /* bytes of a mixed copy before it turns to its other half */
 };
 
-/* Bytes up to where `pointer` has whole lines, `bytes` at most. */
+/* Returns the bytes before the first whole line of `pointer`, at most `bytes`. */
 static size_t lead(const void *pointer, size_t bytes)
 {
     size_t head = -(uintptr_t)pointer % LINE_BYTES;
@@ -61,7 +62,7 @@ static void stream_some(void *dst, const void *src, size_t bytes, bool ahead)
     memcpy(to + head + body, from + head + body, bytes - head - body);
 }
 
-/* What the reductions make lies in a cache. */
+/* Streams the result of a reduction, which lies in a cache. */
 void tti_stream_some(void *dst, const void *src, size_t bytes)
 {
     stream_some(dst, src, bytes, false);
@@ -72,7 +73,7 @@ void tti_stream_end(void)
     tti_kernels_now()->fence();
 }
 
-/* Whether all have whole lines at the same bytes. */
+/* Returns true if whole lines begin at the same bytes of all targets. */
 static bool lines_agree(void *const *dsts, int dst_count)
 {
     uintptr_t differ = 0;
@@ -80,8 +81,9 @@ static bool lines_agree(void *const *dsts, int dst_count)
     return differ % LINE_BYTES == 0;
 }
 
-/* What is not a whole line of the targets goes to one after the other. Whole lines go by vectors to one target too: in turns
- * with streamed lines the C library's copy takes a tenth longer. */
+/* Copies to a group of targets. Bytes that are not part of a whole line are copied to one target after the other. Whole
+ * lines are copied by vectors to a single target, too: the C library's copy takes a tenth longer in turns with streamed
+ * lines. */
 static void copy_group(void *const *dsts, int dst_count, const char *src, size_t bytes, enum tti_store store)
 {
     bool stream = store != TTI_CACHED, ahead = store == TTI_STREAMED;
@@ -105,8 +107,8 @@ static void copy_group(void *const *dsts, int dst_count, const char *src, size_t
         set->copy(lines, dst_count, src + head, body);
 }
 
-/* Bytes begin..end of everything, a block to one target after the other: buffers that lie a large power of two apart push
- * each other's lines out of the first cache. */
+/* Copies bytes begin..end, a block to one target after the other: buffers that lie a large power of two apart push each
+ * other's lines out of the first-level cache. */
 static void copy_in_turn(void *const *dsts, int dst_count, const char *src, size_t begin, size_t end)
 {
     const struct tti_kernels *set = tti_kernels_now();
@@ -123,8 +125,8 @@ static void copy_in_turn(void *const *dsts, int dst_count, const char *src, size
     }
 }
 
-/* Bytes begin..end of everything, to as many targets at once as can be. A mixed copy's streamed half does not look ahead:
- * that pushes out the other half. */
+/* Copies bytes begin..end to as many targets at once as possible. A mixed copy's streamed half does not read ahead:
+ * that would push out the other half. */
 static void copy_range(void *const *dsts, int dst_count, const char *src, size_t begin, size_t end,
                        enum tti_store store)
 {
@@ -184,7 +186,7 @@ void tti_copy(void *dst, const void *src, size_t bytes, enum tti_store store)
         tti_copy_to_all(&dst, 1, src, bytes, store);
 }
 
-/* Stores wait in line after the instructions that made them. */
+/* Returns the time after earlier stores are done: these wait in line behind the instructions that made them. */
 static int64_t now_when_stored(void)
 {
     atomic_thread_fence(memory_order_seq_cst);
@@ -201,7 +203,7 @@ enum tti_pace tti_staged_copy_pace(const struct tti_staged_copy *staged_copy)
     return tries(staged_copy) ? TTI_FAST : staged_copy->pace;
 }
 
-/* A line has taken so long, in a trial or at the staged copy's pace. */
+/* Judges by the time that a line has taken, in a trial or at the present pace. */
 static void judge(struct tti_staged_copy *staged_copy, int64_t ns, bool trial)
 {
     bool worse = !trial && ns > (staged_copy->pace == TTI_FAST ? FAST_NS : PLAIN_NS);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tree over sources, block by block (reduce_pass.h). Leaves are groups of four sources, which one kernel folds as
- * T(4) does; only the last group may be smaller.
+ * Folds the tree over sources, block by block (reduce_pass.h). Leaves are groups of four sources, which one kernel
+ * folds as T(4) does; only the last group may be smaller.
  *
  * Invariant: every source's block is read before any destination's block is written, so destinations may be sources.
  */
@@ -11,7 +11,7 @@
 
 /* ---- The tree -------------------------------------------------------------------------------------------------- */
 
-/* T of sources [first, first + count), count <= group: in `out`, or where the source lies. */
+/* Returns T of sources [first, first + count), count <= group: in `out`, or in the source's own memory. */
 static inline const void *leaf(const struct tti_reduce_pass *pass, int first, int count, size_t offset, size_t n,
                                void *out)
 {
@@ -24,8 +24,8 @@ static inline const void *leaf(const struct tti_reduce_pass *pass, int first, in
 
 static void tree(const struct tti_reduce_pass *pass, size_t offset, size_t n, void *target)
 {
-    /* The last step may write elements at once, unless they are not what it computes; a user's function works in
-     * place on its left operand, and the target may be its right one. */
+    /* The last step may write elements at once, unless its results are accumulators; a user's function works in place
+     * on its left operand, and the target may be its right one. */
     bool last_writes = !pass->row->store && !is_function(pass);
     int last = (pass->source_count - 1) / pass->group * pass->group;
     struct tti_reduce_stack stack;
@@ -44,7 +44,7 @@ static void tree(const struct tti_reduce_pass *pass, size_t offset, size_t n, vo
     settle(pass, total, pass->source_count, n, target);
 }
 
-/* All sources at once, in registers; they are at most four. */
+/* Folds all sources at once, in registers; they are at most four. */
 static void direct(const struct tti_reduce_pass *pass, tti_kernel *kernel, size_t offset, size_t n, void *target)
 {
     const void *in[TTI_KERNEL_ARITY];
@@ -54,7 +54,8 @@ static void direct(const struct tti_reduce_pass *pass, tti_kernel *kernel, size_
 
 /* ---- Destinations ---------------------------------------------------------------------------------------------- */
 
-/* Elements up to where dst has whole lines: blocks that begin there are streamed without partial lines. */
+/* Returns the elements before the first whole line of dst: blocks that begin there are streamed without partial
+ * lines. */
 static size_t lead(const struct tti_reduce_pass *pass, const void *dst)
 {
     size_t bytes = -(uintptr_t)dst % LINE_BYTES;
@@ -89,7 +90,7 @@ static void run_blocks(const struct tti_reduce_pass *pass, tti_kernel *kernel, v
 static void reduce_in_blocks(struct tti_reduce_pass *pass, tti_kernel *kernel, void *const *dsts, int dst_count,
                              size_t count)
 {
-    _Alignas(LINE_BYTES) unsigned char scratch[SCRATCH_BYTES]; /* left as it is: most of it is often not needed */
+    _Alignas(LINE_BYTES) unsigned char scratch[SCRATCH_BYTES]; /* not initialised: most of it is often not needed */
     void *staging = scratch;
     pass->scratch = scratch;
     if (kernel) {
@@ -102,7 +103,8 @@ static void reduce_in_blocks(struct tti_reduce_pass *pass, tti_kernel *kernel, v
     run_blocks(pass, kernel, staging, dsts, dst_count, count);
 }
 
-/* Whether all destinations have whole lines at the same elements, so that one kernel can write to them all. */
+/* Returns true if whole lines begin at the same elements of all destinations, so that one kernel can write to them
+ * all. */
 static bool lines_agree(const struct tti_reduce_pass *pass, void *const *dsts, int dst_count)
 {
     uintptr_t differ = 0;
@@ -110,7 +112,7 @@ static bool lines_agree(const struct tti_reduce_pass *pass, void *const *dsts, i
     return differ % LINE_BYTES == 0 && (uintptr_t)dsts[0] % pass->element_bytes == 0;
 }
 
-/* Less than a line, at either end. */
+/* Reduces less than a line, at either end. */
 static void reduce_edge(const struct tti_reduce_pass *pass, void *const *dsts, int dst_count, size_t offset, size_t n)
 {
     const void *in[TTI_KERNEL_WIDE];
@@ -124,7 +126,7 @@ static void reduce_edge(const struct tti_reduce_pass *pass, void *const *dsts, i
     if (n > 0) reduce_in_blocks(&edge, kernel, out, dst_count, n);
 }
 
-/* One kernel for the lines that destinations have whole, another for what is before and after them. */
+/* Runs one kernel for the lines that destinations have whole, and another for the elements before and after them. */
 static void reduce_to_all(const struct tti_reduce_pass *pass, tti_to_all_kernel *kernel, void *const *dsts,
                           int dst_count, size_t count)
 {
@@ -142,7 +144,7 @@ static void reduce_to_all(const struct tti_reduce_pass *pass, tti_to_all_kernel 
     if (pass->stream) tti_stream_end();
 }
 
-/* The kernel that writes to all destinations at once; NULL: there is none, or in blocks it is faster. */
+/* Returns the kernel that writes to all destinations at once; NULL: there is none, or reducing in blocks is faster. */
 static tti_to_all_kernel *at_once(const struct tti_reduce_pass *pass, void *const *dsts, int dst_count)
 {
     bool few = pass->source_count <= TTI_KERNEL_ARITY &&

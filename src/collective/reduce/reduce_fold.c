@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tree over parts: some sources are leaves, others subtrees that other ranks have folded.
+ * Folds the tree over parts: some sources are leaves, others subtrees that other ranks have folded.
  */
 #include "collective/reduce/reduce_pass.h"
 
@@ -10,8 +10,8 @@ size_t tti_accumulator_bytes(const struct tti_reducer *reducer)
     return row_of(tti_kernels_now(), reducer)->accumulator_bytes;
 }
 
-/* What the entries of the stack stand for. Two neighbours are siblings when they have as many ranks and lie in one node of
- * twice as many; what is left over at the end is folded from the top, as in a tree of leaves. */
+/* The ranks of an entry of the stack. Two neighbours are siblings if they have as many ranks and lie in one node of
+ * twice as many; the entries left at the end are folded from the top, as in a tree of leaves. */
 struct span {
     int first, ranks;
 };
@@ -21,7 +21,7 @@ static bool siblings(struct span left, struct span right)
     return left.ranks == right.ranks && left.first % (2 * left.ranks) == 0;
 }
 
-/* How many sources from here one kernel folds as the tree does: 4 or 1. */
+/* Returns how many sources from here on one kernel folds as the tree does: 4 or 1. */
 static int quad(const struct tti_fold_source *sources, int left)
 {
     for (int k = 1; k < TTI_KERNEL_ARITY; k++)
@@ -29,7 +29,7 @@ static int quad(const struct tti_fold_source *sources, int left)
     return sources[0].first % (TTI_KERNEL_ARITY * sources[0].ranks) == 0 ? TTI_KERNEL_ARITY : 1;
 }
 
-/* A source's accumulators at `offset`: where they lie, or in `into`. */
+/* Returns a source's accumulators at `offset`: in its own memory, or in `into`. */
 static const void *part_at(const struct tti_reduce_pass *pass, const struct tti_fold_source *source, size_t offset,
                            size_t n, void *into)
 {
@@ -38,7 +38,7 @@ static const void *part_at(const struct tti_reduce_pass *pass, const struct tti_
     return load_from(pass, data + offset * pass->element_bytes, &source->factor, n, into);
 }
 
-/* The next one or four sources as one entry, which is at `depth` of the stack. */
+/* Returns the next one or four sources as one entry, which is at `depth` of the stack. */
 static const void *next_entry(const struct tti_reduce_pass *pass, const struct tti_fold_source *sources, int i,
                               int count, int depth, size_t offset, size_t n)
 {
@@ -71,7 +71,7 @@ static const void *fold_block(const struct tti_reduce_pass *pass, const struct t
     return entry[0];
 }
 
-/* Blocks of accumulators, through scratch. */
+/* Folds blocks of accumulators, through scratch. */
 static void fold_at_length(struct tti_reduce_pass *pass, const struct tti_fold_source *sources, int divisor, void *dst,
                            size_t count)
 {
@@ -90,7 +90,8 @@ static void fold_at_length(struct tti_reduce_pass *pass, const struct tti_fold_s
     }
 }
 
-/* One kernel over everything, where accumulators need not be made and the result is what it computes. */
+/* Runs one kernel over everything, if no accumulators must be made and the kernel computes the result itself; else
+ * returns false. */
 static bool fold_at_once(const struct tti_reduce_pass *pass, const struct tti_fold_source *sources, int divisor,
                          void *dst, size_t count)
 {
@@ -109,7 +110,7 @@ static bool fold_at_once(const struct tti_reduce_pass *pass, const struct tti_fo
 
 enum { FEW_LEAVES = 64 };
 
-/* All leaves of a whole tree: what tti_reduce is for. */
+/* Folds all leaves of a whole tree with tti_reduce; returns false for other sources. */
 static bool fold_leaves(const struct tti_reducer *reducer, const struct tti_fold_source *sources, int source_count,
                         int divisor, void *dst, size_t count)
 {

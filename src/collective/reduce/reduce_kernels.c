@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which kernels run: the best that this CPU has, or what a test asks for.
+ * Chooses the kernels: the best that this CPU can run, or those that a test asks for.
  */
 #include "collective/reduce/reduce_kernels.h"
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The inner loops of reductions. reduce_kernels.inc is compiled once per instruction set; every set computes the same bits.
+ * The inner loops of reductions. reduce_kernels.inc is compiled once per instruction set; every set computes the same
+ * bits.
  *
- * A reduction on a type is one row. Elements are loaded into accumulators (wider, or scaled, or made 0/1), folded,
- * and stored (divided, rounded, narrowed). Where accumulators are the elements themselves, `load` and `store` are NULL.
- * `direct` does all of it in registers, for the few sources that most calls have.
+ * A reduction on a type is one row. Elements are loaded into accumulators (wider, or scaled, or made 0/1), folded, and
+ * stored (divided, rounded, narrowed). If accumulators are the elements themselves, `load` and `store` are NULL.
+ * `direct` does all steps in registers, for the few sources that most calls have.
  *
  * Every loop works element by element, so an output may be exactly one of the inputs. Pointers need no alignment.
  */
@@ -17,18 +18,18 @@
 #include <tutti/tutti.h>
 
 enum {
-    TTI_KERNEL_ARITY = 4,                          /* most inputs of one kernel */
-    TTI_KERNEL_WIDE = 64,                          /* most inputs and outputs of a wide one */
-    TTI_KERNEL_AHEAD = 8192,                       /* bytes; caches look less far ahead by themselves */
+    TTI_KERNEL_ARITY = 4,    /* most inputs of one kernel */
+    TTI_KERNEL_WIDE = 64,    /* most inputs and outputs of a wide kernel */
+    TTI_KERNEL_AHEAD = 8192, /* bytes to read ahead; caches by themselves do not read so far ahead */
     TTI_KERNEL_SCALED_SUM = TUTTI_REDUCTION_COUNT, /* column of the scaled sum */
     TTI_KERNEL_REDUCTIONS = TUTTI_REDUCTION_COUNT + 1
 };
 
-/* out[i] = f(in[0][i], in[1][i], ...) for i < n. `factors` (one per input, or NULL) is for scaled sums only, `divisor`
- * for averages only. */
+/* Sets out[i] = f(in[0][i], in[1][i], ...) for i < n. `factors` (one per input, or NULL) is for scaled sums only,
+ * `divisor` for averages only. */
 typedef void tti_kernel(void *out, const void *const *in, const double *factors, int divisor, size_t n);
 
-/* outs[k][i] = f(in[0][i], ...) for all k and i < n: outs aligned to 64, n * size a multiple of 64. */
+/* Sets outs[k][i] = f(in[0][i], ...) for all k and i < n: outs are aligned to 64, n * size is a multiple of 64. */
 typedef void tti_to_all_kernel(void *const *outs, int out_count, const void *const *in, int divisor, size_t n,
                                bool stream);
 
@@ -37,26 +38,26 @@ struct tti_kernel_row {
     tti_kernel *load;                            /* elements of one source -> accumulators */
     tti_kernel *fold[TTI_KERNEL_ARITY - 1];      /* 2..4 accumulators -> one; [0] is never NULL */
     tti_kernel *store;                           /* accumulators -> elements */
-    tti_to_all_kernel *to_all[TTI_KERNEL_ARITY]; /* of 1..4 sources; NULL: `direct`, and then copies */
-    tti_to_all_kernel *wide;                     /* of 5..TTI_KERNEL_WIDE, as many as `divisor` says; or NULL */
-    size_t accumulator_bytes;                    /* 0: this pair is an error */
+    tti_to_all_kernel *to_all[TTI_KERNEL_ARITY]; /* for 1..4 sources; NULL: `direct`, and then copies */
+    tti_to_all_kernel *wide;  /* for 5..TTI_KERNEL_WIDE sources, as many as `divisor` says; or NULL */
+    size_t accumulator_bytes; /* 0: this pair is an error */
 };
 
 struct tti_kernels {
     const char *name;
-    bool (*usable)(void); /* by this CPU */
-    /* Of whole lines: bytes is a multiple of 64. To all outputs at once, each line being read once. */
+    bool (*usable)(void); /* returns true if this CPU can run them */
+    /* Copies whole lines (bytes is a multiple of 64) to all outputs at once; each line is read once. */
     void (*copy)(void *const *outs, int out_count, const void *in, size_t bytes);
-    /* Past the caches; outs aligned. Ahead: `in` comes from memory, and what follows it is read next. */
+    /* Copies past the caches; outs are aligned. `ahead`: `in` comes from memory, and the bytes behind it are read
+     * next. */
     void (*stream)(void *const *outs, int out_count, const void *in, size_t bytes, bool ahead);
     void (*swap)(void *one, void *other, size_t bytes);
-    void (*fence)(void);                                        /* orders what was streamed */
+    void (*fence)(void);                                        /* orders streamed stores */
     const struct tti_kernel_row (*rows)[TTI_KERNEL_REDUCTIONS]; /* [TUTTI_TYPE_COUNT] */
 };
 
-/* The set in use. */
-extern _Atomic(const struct tti_kernels *) tti_kernels_chosen; /* NULL: not yet */
-const struct tti_kernels *tti_kernels_choose(void);            /* the best that this CPU can run */
+extern _Atomic(const struct tti_kernels *) tti_kernels_chosen; /* the set in use; NULL: not chosen yet */
+const struct tti_kernels *tti_kernels_choose(void);            /* chooses the best that this CPU can run */
 static inline const struct tti_kernels *tti_kernels_now(void)
 {
     const struct tti_kernels *now = atomic_load_explicit(&tti_kernels_chosen, memory_order_relaxed);

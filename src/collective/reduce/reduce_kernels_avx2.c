@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels for x86-64 with AVX2 and F16C. Nothing on other machines.
+ * The kernels for x86-64 with AVX2 and F16C. The file is empty on other machines.
  */
 #include "collective/reduce/reduce_kernels.h"
 
@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Told to the compiler here and not in the build, so that no function outside this file can be built with it. */
+/* The target is set here and not in the build, so that no function outside this file can be built with it. */
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,f16c"))), apply_to = function)
 #else
@@ -19,13 +19,13 @@
 #pragma GCC target("avx2,f16c")
 #endif
 
-/* What reduce_kernels_vector.inc works with. */
+/* The types that reduce_kernels_vector.inc uses. */
 #define LANES 8
 typedef __m256 floats;
 typedef uint32_t words __attribute__((vector_size(32)));
 typedef uint16_t halves __attribute__((vector_size(16)));
 
-/* `n` elements of `size` bytes, fewer than LANES; memcpy would be a call. */
+/* Copies `n` elements of `size` bytes, fewer than LANES; memcpy would be a call. */
 static inline void copy_some(void *to, const void *from, size_t n, size_t size)
 {
     unsigned char *t = to;
@@ -181,5 +181,5 @@ const struct tti_kernels tti_kernels_avx2 = {
 };
 
 #else
-typedef int nothing_here; /* C17 wants a declaration in every file */
+typedef int nothing_here; /* C17 requires a declaration in every file */
 #endif

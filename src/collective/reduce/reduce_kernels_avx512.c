@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels for x86-64 with AVX-512 (F, BW, DQ, VL). Nothing on other machines.
+ * The kernels for x86-64 with AVX-512 (F, BW, DQ, VL). The file is empty on other machines.
  */
 #include "collective/reduce/reduce_kernels.h"
 
@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Told to the compiler here and not in the build, so that no function outside this file can be built with it. */
+/* The target is set here and not in the build, so that no function outside this file can be built with it. */
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,f16c"))),                  \
                              apply_to = function)
@@ -19,7 +19,7 @@
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,f16c,prefer-vector-width=512")
 #endif
 
-/* What reduce_kernels_vector.inc works with. */
+/* The types that reduce_kernels_vector.inc uses. */
 #define LANES 16
 typedef __m512 floats;
 typedef uint32_t words __attribute__((vector_size(64)));
@@ -97,7 +97,7 @@ static inline floats halves_to_floats(halves value)
 
 static inline halves floats_to_halves(floats value)
 {
-    /* All lanes: the form without a mask warns of its own conversion where it is a macro. */
+    /* The mask selects all lanes: the form without a mask, if it is a macro, warns of its own conversion. */
     return (halves)_mm512_maskz_cvtps_ph((__mmask16)0xffff, value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 
@@ -124,7 +124,7 @@ static inline void stream_f32(void *to, floats value)
 #define KERNEL_ROWS avx512_rows
 #include "collective/reduce/reduce_kernels.inc"
 
-/* Four lines at a time, as many as there are; returns the bytes. */
+/* Streams four lines at a time, as many as there are; returns the bytes. */
 static size_t stream_fours(char *to, const char *from, size_t bytes)
 {
     size_t i = 0;
@@ -181,5 +181,5 @@ const struct tti_kernels tti_kernels_avx512 = {
 };
 
 #else
-typedef int nothing_here; /* C17 wants a declaration in every file */
+typedef int nothing_here; /* C17 requires a declaration in every file */
 #endif

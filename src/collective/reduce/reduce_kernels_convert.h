@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The 16- and 8-bit floats, to f32 (exact) and back (to nearest even, once). Without branches, so that loops over
- * them become vector code. Each instruction set has its own copy, from reduce_kernels.inc; so have GPUs, from arithmetic.h, whose
- * compiler has no headers: what is used here and comes from them is declared in gpu_thread.h.
+ * Converts the 16- and 8-bit floats to f32 (exact) and back (to nearest even, once). There are no branches, so that
+ * loops become vector code. Each instruction set has its own copy, from reduce_kernels.inc. GPUs have one from
+ * arithmetic.h; their compiler has no headers, and gpu_thread.h declares what is used from these.
  */
 #ifndef TTI_COLLECTIVE_REDUCE_KERNELS_CONVERT_H
 #define TTI_COLLECTIVE_REDUCE_KERNELS_CONVERT_H
@@ -12,7 +12,7 @@
 
 #define F32_INFINITY 0x7f800000u
 #define F32_NAN 0x7fc00000u
-#define F32_EXPONENT(power) ((uint32_t)(power) << 23) /* of a biased exponent */
+#define F32_EXPONENT(power) ((uint32_t)(power) << 23) /* the bits of an f32 with this biased exponent */
 
 static inline uint32_t bits_of_f32(float value)
 {
@@ -28,8 +28,8 @@ static inline float f32_of_bits(uint32_t bits)
     return value;
 }
 
-/* `size` is the code without its sign. Subnormals get the smallest normal exponent, which is taken off again by an
- * exact subtraction. `special`: the first code that is not finite. */
+/* Widens a code to the bits of an f32. `size` is the code without its sign. Subnormals get the smallest normal
+ * exponent, which is taken off again by an exact subtraction. `special`: the first code that is not finite. */
 static inline uint32_t widen(uint32_t size, uint32_t mantissa, uint32_t bias, uint32_t special)
 {
     uint32_t shifted = size << (23 - mantissa);
@@ -40,7 +40,7 @@ static inline uint32_t widen(uint32_t size, uint32_t mantissa, uint32_t bias, ui
     return size >= special ? (shifted | F32_INFINITY) : bits;
 }
 
-/* The code, without sign, nearest to `size` (an f32's bits without sign); codes past `largest` mean overflow.
+/* Returns the code, without sign, nearest to `size` (an f32's bits without sign); codes past `largest` mean overflow.
  * Subnormal results are rounded by an addition whose last place is the format's smallest step. */
 static inline uint32_t narrow(uint32_t size, uint32_t mantissa, uint32_t bias)
 {
@@ -79,7 +79,7 @@ static inline uint16_t encode_bf16(float value)
     return (uint16_t)((bits & 0x7fffffffu) > F32_INFINITY ? 0x7fc0u : rounded);
 }
 
-/* No infinity: 0x7f and 0xff are the NaNs, and what overflows becomes one. */
+/* This format has no infinity: 0x7f and 0xff are the NaNs, and values that overflow become one. */
 static inline float decode_f8e4m3(uint8_t code)
 {
     uint32_t sign = (uint32_t)(code & 0x80u) << 24;

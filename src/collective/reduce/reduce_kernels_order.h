@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The smaller and the larger of two floats, and factors of integers. For the C compiler and for NVRTC (arithmetic.h).
+ * Returns the smaller or the larger of two floats, and converts factors for integers. For the C compiler and for NVRTC
+ * (arithmetic.h).
  */
 #ifndef TTI_COLLECTIVE_REDUCE_KERNELS_ORDER_H
 #define TTI_COLLECTIVE_REDUCE_KERNELS_ORDER_H
@@ -21,7 +22,7 @@ static inline uint64_t bits_of_f64(double value)
     return bits;
 }
 
-/* NaN wins; of two zeros the sign decides: equal values differ in the sign of zero at most, so AND and OR of their
+/* NaN wins; between two zeros the sign decides: equal values differ in the sign of zero at most, so AND and OR of their
  * bits are their maximum and minimum. */
 static inline float max_f32(float x, float y)
 {
@@ -55,7 +56,7 @@ static inline double min_f64(double x, double y)
     return x != x ? x : smaller;
 }
 
-/* A scaled sum's factor as bits of an integer; it was checked to be one. */
+/* Returns a scaled sum's factor as bits of an integer; it was checked that it is one. */
 static inline uint64_t integer_factor(double factor)
 {
     return factor < 0 ? (uint64_t)(int64_t)factor : (uint64_t)factor;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels for any machine, and the twin that the other sets are compared with.
+ * The kernels for any machine, with which the other sets are compared.
  */
 #include "collective/reduce/reduce_kernels.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What reductions, scans and folds have in common: a pass over blocks, and the stack that a tree is folded on.
+ * What reductions, scans and folds have in common: a pass over blocks, and the stack on which a tree is folded.
  *
  * A block is small enough that its accumulators stay in the first-level cache. The tree of any number of sources is a
  * binary counter: each new leaf is pushed, and as often as its number has trailing ones the two topmost entries are
@@ -18,14 +18,14 @@
 
 enum {
     LINE_BYTES = 64,
-    BLOCK_BYTES = 4096,        /* of elements, where kernels need no accumulators in memory */
-    STREAM_BLOCK_BYTES = 512,  /* the same past the caches: short turns of reading and writing are faster there */
+    BLOCK_BYTES = 4096,        /* of elements, if kernels need no accumulators in memory */
+    STREAM_BLOCK_BYTES = 512,  /* the same for streaming: short turns of reading and writing are faster there */
     ACCUMULATOR_BYTES = 2048,  /* most of one accumulator block */
     SCRATCH_BYTES = 32 * 1024, /* all accumulator blocks of a pass, whatever the number of sources */
     LEVELS_MAX = 33            /* depth of the stack for INT_MAX sources */
 };
 
-/* What a pass over blocks keeps. Slots are blocks of accumulators in scratch. */
+/* The state of a pass over blocks. Slots are blocks of accumulators in scratch. */
 struct tti_reduce_pass {
     const struct tti_reducer *reducer;
     const struct tti_kernel_row *row;
@@ -33,7 +33,7 @@ struct tti_reduce_pass {
     const double *factors; /* NULL: not a scaled sum */
     int source_count;
     int group;  /* sources of one leaf */
-    int levels; /* slots of the stack; those of leaves follow */
+    int levels; /* slots of the stack; the slots of leaves follow */
     size_t element_bytes;
     size_t slot_bytes;
     size_t block; /* most elements of a block */
@@ -72,14 +72,14 @@ static inline void *slot(const struct tti_reduce_pass *pass, int index)
     return pass->scratch + (size_t)index * pass->slot_bytes;
 }
 
-/* Room for the stack that `leaves` leaves need and for `extra` slots more. */
+/* Sets sizes so that there is room for the stack of `leaves` leaves and for `extra` more slots. */
 static inline void pass_plan(struct tti_reduce_pass *pass, int leaves, int extra)
 {
     pass->levels = 2;
     for (int left = leaves; left > 1; left /= 2) pass->levels++;
     size_t room = SCRATCH_BYTES / (size_t)(pass->levels + extra);
     size_t accumulator_bytes = is_function(pass) ? pass->element_bytes : pass->row->accumulator_bytes;
-    assert(accumulator_bytes >= pass->element_bytes); /* a pair that tti_reducer_init refuses has none */
+    assert(accumulator_bytes >= pass->element_bytes); /* pairs that tti_reducer_init refuses have 0 */
     pass->slot_bytes = (room < ACCUMULATOR_BYTES ? room : ACCUMULATOR_BYTES) & ~(size_t)(LINE_BYTES - 1);
     pass->block = pass->slot_bytes / accumulator_bytes;
 }
@@ -89,7 +89,7 @@ static inline void *element_at(const struct tti_reduce_pass *pass, void *dst, si
     return (unsigned char *)dst + offset * pass->element_bytes;
 }
 
-/* out = left (op) right; out may be left, and with kernels also right. */
+/* Sets out = left (op) right; out may be left, and with kernels also right. */
 static inline void combine(const struct tti_reduce_pass *pass, void *out, const void *left, const void *right, size_t n)
 {
     if (!is_function(pass)) {
@@ -100,7 +100,7 @@ static inline void combine(const struct tti_reduce_pass *pass, void *out, const 
     pass->reducer->function(pass->reducer->context, out, right, n, pass->reducer->type);
 }
 
-/* One source's elements as accumulators: in `into`, or where they lie if that will do. */
+/* Returns one source's elements as accumulators: in `into`, or in place if that is possible. */
 static inline const void *load_from(const struct tti_reduce_pass *pass, const void *from, const double *factor,
                                     size_t n, void *into)
 {
@@ -109,7 +109,7 @@ static inline const void *load_from(const struct tti_reduce_pass *pass, const vo
         return into;
     }
     if (is_function(pass) && (uintptr_t)from % pass->element_bytes != 0) {
-        memcpy(into, from, n * pass->element_bytes); /* users' code may count on alignment */
+        memcpy(into, from, n * pass->element_bytes); /* users' code may rely on alignment */
         return into;
     }
     return from;
@@ -132,7 +132,7 @@ static inline void push(const struct tti_reduce_pass *pass, struct tti_reduce_st
     }
 }
 
-/* Accumulators -> elements. */
+/* Converts accumulators to elements. */
 static inline void settle(const struct tti_reduce_pass *pass, const void *total, int divisor, size_t n, void *target)
 {
     if (pass->row->store)

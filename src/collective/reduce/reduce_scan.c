@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Prefixes of the tree over sources: after each source is pushed, what the stack holds is folded without changing it.
+ * Computes prefixes of the tree over sources: after each source is pushed, the stack is folded without changing it.
  */
 #include "collective/reduce/reduce_pass.h"
 
 #include "collective/reduce/copy.h"
 
-/* The prefix that the stack holds, without changing it: two slots past the stack take turns. */
+/* Folds the prefix that the stack holds, without changing the stack: two slots past it take turns. */
 static void prefix(const struct tti_reduce_pass *pass, const struct tti_reduce_stack *stack, int divisor, size_t n,
                    void *target)
 {
@@ -37,7 +37,7 @@ static void scan_block(const struct tti_reduce_pass *pass, void *const *dsts, bo
     stack.depth = 0;
     stack.pushed = 0;
     for (int r = 0; r < pass->source_count; r++) {
-        /* dsts[r] may be sources[r]: the source must be out of the way before that is written. */
+        /* dsts[r] may be sources[r], so the source is copied before that is written. */
         void *kept = slot(pass, stack.depth);
         const void *entry = load(pass, r, offset, n, kept);
         if (entry != kept) memcpy(kept, entry, n * pass->element_bytes);
@@ -47,8 +47,8 @@ static void scan_block(const struct tti_reduce_pass *pass, void *const *dsts, bo
     }
 }
 
-/* Of few sources whose elements are the accumulators, kernels make each prefix from the sources themselves: the longest
- * first, since dsts[r] may be sources[r], which only longer prefixes read. */
+/* Returns true if kernels can make each prefix from the sources themselves: these are few, and their elements are the
+ * accumulators. The longest prefix is made first, since dsts[r] may be sources[r], which only longer prefixes read. */
 static bool scans_directly(const struct tti_reduce_pass *pass)
 {
     const struct tti_kernel_row *row = pass->row;

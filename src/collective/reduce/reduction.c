@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which reductions exist, and what they may be used on: the one table behind docs/reductions.md, and the registry of
- * the reductions that programs add.
+ * The reductions that exist, and the types on which they may be used: the one table behind docs/reductions.md, and the
+ * registry of the reductions that programs add.
  *
  * Invariant: an entry of the registry never changes once `registered` counts it, so only adding takes the lock.
  */
@@ -73,7 +73,8 @@ static const char *const built_in_names[TUTTI_REDUCTION_COUNT] = {
 
 static const char scaled_sum_name[] = "scaled_sum";
 
-/* One sentence for each pair that is an error; NULL: defined. Columns past the built-in ones: the scaled sum. */
+/* One sentence for each pair that is an error; NULL: the pair is defined. The column past the built-in ones is the
+ * scaled sum. */
 enum { COLUMN_SCALED_SUM = TUTTI_REDUCTION_COUNT, COLUMNS };
 
 #define NO_BITS "and, or and xor take integers and bool; floats take sum, prod, min, max, avg or a scaled sum"
@@ -121,7 +122,7 @@ const char *tutti_reduction_name(tutti_reduction reduction)
     return entry ? entry->name : "unknown";
 }
 
-/* By hash and not by name: two names that ranks could not tell apart must not both exist. */
+/* Returns true if a reduction has this hash already: two names that ranks could not tell apart must not both exist. */
 static bool signature_taken(uint32_t signature, int count)
 {
     for (int i = 0; i < TUTTI_REDUCTION_COUNT; i++)
@@ -131,7 +132,7 @@ static bool signature_taken(uint32_t signature, int count)
     return signature == name_hash(scaled_sum_name);
 }
 
-/* There is no comm that could keep the reason. */
+/* Reports an error. There is no comm that could keep the reason. */
 static tutti_status decline(tutti_status status, const char *what, const char *name, const char *why,
                             tutti_error *error)
 {
@@ -150,7 +151,7 @@ static tutti_status add_function(const char *name, tutti_reduce_function *functi
 {
     int count = atomic_load_explicit(&registered, memory_order_relaxed);
     uint32_t signature = name_hash(name);
-    for (int i = 0; i < count; i++) { /* ranks that are threads each register what they use */
+    for (int i = 0; i < count; i++) { /* ranks that are threads each register their reductions */
         const struct entry *entry = &registry[i];
         if (entry->function != function || entry->context != context || strcmp(entry->name, name) != 0) continue;
         *reduction = (tutti_reduction)(TUTTI_REDUCTION_USER + i);

@@ -3,7 +3,7 @@
 
 #include <stdbool.h>
 
-/* Whether both are one node, `right` being complete or the last there is. */
+/* Returns true if both form one node: `right` must be complete, or the last one. */
 static bool one_node(const struct tti_subtree *left, const struct tti_subtree *right)
 {
     return left->owner == right->owner && right->ranks <= left->ranks && left->first % (2 * left->ranks) == 0;
@@ -34,7 +34,7 @@ int tti_subtrees_of_range(int first, int last, int size, struct tti_subtree *lis
         int ranks = 1, left = last - first;
         while (ranks < left && first % (2 * ranks) == 0) ranks *= 2; /* the largest node that begins here */
         while (ranks > left && last != size) ranks /= 2;
-        if (ranks > left) ranks = left; /* the last there is, cut off */
+        if (ranks > left) ranks = left; /* the last node of the tree is cut off */
         list[used++] = (struct tti_subtree){first, ranks, 0};
         first += ranks;
     }
