@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The provider `cuda`: ranks that share a device, as threads or as processes. One of them, the launcher, runs one kernel for
- * all, which reads all inputs and writes all outputs:
+ * The provider `cuda`: ranks that share a device, as threads or as processes. One of them, the launcher, runs one
+ * kernel for all, which reads all inputs and writes all outputs:
  *
  *   every rank    raises its word `ready` on its stream
- *   the launcher  lets its stream hold for all of these, and launches the kernel, which raises the word `done` at its end
+ *   the launcher  lets its stream hold for all of these, and launches the kernel, which raises the word `done` at its
+ *                 end
  *   every rank    lets its stream hold for `done`
  *
- * so that processes which only wait never make the GPU switch between them. Between ranks of the launcher's process marks stand
- * for both, which a GPU passes on sooner: one of a few, that of the op's number, so that nobody waits for an op after it. A rank
- * that is so many ops ahead of the launches shows that its word is to be waited for. Words are raised in any case: whoever
- * looks at them is on the host.
+ * So processes that only wait never make the GPU switch between them. Between ranks of the launcher's process marks
+ * stand for both words, since a GPU passes marks on sooner. Each rank has a few of them, and an op uses the one of its
+ * number, so that no stream waits for a later op. A rank that is so many ops ahead of the launches says that its word
+ * must be waited for. Words are raised in any case, for threads on the host that read them.
  *
- * Ranks meet on the host before the launch (turn.h):
- * a kernel never sees counts that differ.
+ * Ranks meet on the host before the launch (turn.h): a kernel never sees counts that differ.
  *
- * When a rank is lost, what it would raise is never raised. Those who are left then set `abort`, which kernels read first, and
- * raise all words far: every stream goes on, and nothing is touched.
+ * When a rank is lost, its word is never raised. The ranks that are left then set `abort`, which kernels read first,
+ * and raise all words far: every stream goes on, and nothing is touched.
  */
 #ifndef TTI_COLLECTIVE_CUDA_ENGINE_H
 #define TTI_COLLECTIVE_CUDA_ENGINE_H
@@ -24,7 +24,7 @@
 #include "collective/peers/offers.h"
 #include "collective/stream/streams.h"
 
-/* In memory of the host that all ranks' processes map and have told their device of. */
+/* Words in memory of the host that all ranks' processes map and have registered with their device. */
 struct tti_cuda_words {
     struct tti_word *abort, *done;
     struct tti_word *ready; /* [size] */
@@ -32,52 +32,52 @@ struct tti_cuda_words {
 
 enum { TTI_CUDA_SLOTS = 16 };
 
-/* Marks for ops of this number and so many more. */
+/* Marks for as many consecutive ops. */
 struct tti_cuda_marks {
-    struct tti_mark *slots[TTI_CUDA_SLOTS]; /* a reference each, or NULL */
+    struct tti_mark *slots[TTI_CUDA_SLOTS]; /* references, or NULL */
 };
 
 struct tti_cuda_engine {
     tutti_comm *comm;
     struct tti_streams *streams;
-    struct tti_device *device; /* the one of `streams` */
+    struct tti_device *device; /* the device of `streams` */
     struct tti_cuda_words words;
-    char *shared;                  /* where `words` lie, told to the device by this rank; or NULL */
-    bool near;                     /* this rank is of the launcher's process */
-    uint64_t launched;             /* ops so far, by the launcher's count: `done` is raised to it */
-    const void *launched_on;       /* the stream that the last of them was put on */
-    uint64_t readies;              /* raised by this rank */
+    char *shared;                  /* where `words` lie, registered with the device by this rank; or NULL */
+    bool near;                     /* this rank is in the launcher's process */
+    uint64_t launched;             /* the launcher's count of ops: `done` is raised to it */
+    const void *launched_on;       /* the stream of the last of them */
+    uint64_t readies;              /* how often this rank has raised its word */
     _Atomic uint64_t followed;     /* the last of these whose op was launched */
-    struct tti_cuda_marks ready;   /* of this rank, if it is near and not the launcher */
-    struct tti_cuda_marks ended;   /* behind launches; of the launcher's process */
-    struct tti_cuda_marks *others; /* (size) the launcher's: `ready` of the near ones */
-    struct tti_mark *raised;       /* behind the last of them, */
-    const void *raised_on;         /* which was put on this stream */
-    struct tti_memory counters;    /* of kernels */
+    struct tti_cuda_marks ready;   /* this rank's marks, if it is near and not the launcher */
+    struct tti_cuda_marks ended;   /* marks behind launches; those of the launcher's process */
+    struct tti_cuda_marks *others; /* (size) the launcher's copies of the near ranks' `ready` */
+    struct tti_mark *raised;       /* recorded behind the last raise of this rank's word */
+    const void *raised_on;         /* the stream of that raise */
+    struct tti_memory counters;    /* counters for kernels */
     uint32_t tickets;
-    struct tti_offers offers; /* of all ranks, to the launcher */
+    struct tti_offers offers; /* offers of all ranks, for the launcher */
     const void **in;          /* (size each) the arguments of a launch */
     void **out;
     double *factors;
     size_t *counts;
     struct tti_gpu_flow *flows; /* (size * size) */
-    uint64_t *tables;           /* of a v-form; NULL: there was none yet */
+    uint64_t *tables;           /* tables of a v-form; NULL: there was none yet */
 };
 
-/* What a rank shows of an op: this, the places of each piece, `in` before `out`, and its row of a v-form. */
+/* The data of an op that a rank shows: this, the places of each piece, `in` before `out`, and its row of a v-form. */
 struct tti_cuda_shown {
-    uint64_t ready;    /* what its word is raised to */
-    uint64_t by_marks; /* not 0: its mark of that number stands for it */
+    uint64_t ready;    /* the value to which its word is raised */
+    uint64_t by_marks; /* not 0: the rank's mark of that number stands for the word */
     double factor;
     struct tti_offer places[];
 };
 
-/* cuda_launch.c. What the kernel will need, before the ranks meet; and the launch. */
+/* cuda_launch.c. Finds what the kernel needs, before the ranks meet. */
 tutti_status tti_cuda_prepare(const struct tti_started *started, struct tti_gpu_kernel *kernel, tutti_error *error);
-/* Once all have shown theirs: whether every buffer can be reached, and if so that nothing else stands against the op. */
+/* Called when all have shown theirs: finds whether every buffer can be reached, and if so checks the rest of the op. */
 tutti_status tti_cuda_check_shown(struct tti_cuda_engine *engine, struct tti_started *started, bool *reaches,
                                   tutti_error *error);
-/* The word `done` is raised to that number behind it. */
+/* Launches the kernels; behind them the word `done` is raised to that number. */
 tutti_status tti_cuda_launch_all(struct tti_cuda_engine *engine, struct tti_started *started, uint64_t done,
                                  tutti_error *error);
 size_t tti_cuda_shown_bytes(const struct tti_op *op);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One kernel for all ranks: which one an op needs, and its arguments.
+ * Chooses the kernel that does an op for all ranks, and fills in its arguments.
  */
 #include "base/alloc.h"
 #include "base/status.h"
@@ -79,7 +79,7 @@ static tutti_status resolve(struct tti_cuda_engine *engine, const struct tti_sta
     return TUTTI_OK;
 }
 
-/* All ranks' rows, one after the other. */
+/* Copies all ranks' rows, one after the other. */
 static tutti_status gather_rows(struct tti_cuda_engine *engine, const struct tti_started *started,
                                 struct tti_shape *shape, tutti_error *error)
 {
@@ -94,7 +94,7 @@ static tutti_status gather_rows(struct tti_cuda_engine *engine, const struct tti
     return TUTTI_OK;
 }
 
-/* There is nothing for a kernel to do; the stream raises what it would have raised. */
+/* For a kernel with nothing to do: the stream raises the word that it would have raised. */
 static tutti_status skip(const struct tti_started *started, const struct tti_gpu_launch *launch, tutti_error *error)
 {
     if (launch->done == NULL) return TUTTI_OK;
@@ -143,7 +143,7 @@ static tutti_status move(struct tti_cuda_engine *engine, struct tti_started *sta
     size_t flows = 0;
     for (int from = 0; from < shape.size; from++)
         for (int to = swaps ? from + 1 : 0; to < shape.size; to++) {
-            shape.rank = to; /* who reads knows where it goes */
+            shape.rank = to; /* the receiver knows its target */
             struct tti_flow flow = tti_flow_of(&shape, from, to);
             if (flow.bytes == 0) continue;
             engine->flows[flows++] = (struct tti_gpu_flow){.from = (const char *)engine->in[from] + flow.source,
@@ -155,7 +155,7 @@ static tutti_status move(struct tti_cuda_engine *engine, struct tti_started *sta
     return tti_gpu_move(started->turn->stream, &started->turn->kernel, engine->flows, flows, launch, error);
 }
 
-/* `done`: what the word of this name is raised to at its end; 0: there is more to come. */
+/* Launches one piece. `done`: the value to which the word `done` is raised at its end; 0: more pieces follow. */
 static tutti_status launch_piece(struct tti_cuda_engine *engine, struct tti_started *started,
                                  const struct tti_shape *shape, uint64_t done, tutti_error *error)
 {
@@ -174,7 +174,7 @@ static tutti_status launch_piece(struct tti_cuda_engine *engine, struct tti_star
     return status;
 }
 
-/* The last kernel raises `done`. */
+/* Launches all pieces; the last kernel raises `done`. */
 tutti_status tti_cuda_launch_all(struct tti_cuda_engine *engine, struct tti_started *started, uint64_t done,
                                  tutti_error *error)
 {
@@ -204,7 +204,7 @@ tutti_status tti_cuda_check_shown(struct tti_cuda_engine *engine, struct tti_sta
     engine->offers.next = engine->launched + 1;
     for (size_t piece = 0; piece < pieces_of(&started->op); piece++) {
         tutti_status status = resolve(engine, started, piece, error);
-        if (status == TUTTI_ERR_UNSUPPORTED) *reaches = false; /* by the host, which can */
+        if (status == TUTTI_ERR_UNSUPPORTED) *reaches = false; /* the host carries it out, which can */
         if (status != TUTTI_OK) return *reaches ? status : TUTTI_OK;
     }
     return TUTTI_OK;

@@ -19,12 +19,12 @@ static struct tti_cuda_engine *engine_of(const struct tti_started *started)
 
 /* ---- Opening ------------------------------------------------------------------------------------------------------- */
 
-/* What a rank tells the others: addresses are good in its process only. */
+/* What each rank tells the others: addresses are valid in its process only. */
 struct opening {
     struct tti_opening common;
-    uint64_t words;                 /* where they lie in this process; of its first rank */
-    struct tti_place shared;        /* the launcher's */
-    uint64_t marks[TTI_CUDA_SLOTS]; /* handles: the launcher's `ended`, or `ready` */
+    uint64_t words;                 /* where the words lie in this process; told by its first rank */
+    struct tti_place shared;        /* the launcher's memory for the words */
+    uint64_t marks[TTI_CUDA_SLOTS]; /* handles of the launcher's `ended`, or of the rank's `ready` */
 };
 
 /* ---- Marks between ranks of one process ---------------------------------------------------------------------------- */
@@ -41,7 +41,7 @@ static void give_marks(struct tti_cuda_marks *marks)
     *marks = (struct tti_cuda_marks){{NULL}};
 }
 
-/* With handles: another rank's thread may be late, and find them void. */
+/* Makes marks, with handles: another rank's thread may be late and find them void. */
 static tutti_status make_marks(struct tti_cuda_engine *engine, struct tti_cuda_marks *marks, uint64_t *handles,
                                tutti_error *error)
 {
@@ -59,7 +59,7 @@ static tutti_status make_marks(struct tti_cuda_engine *engine, struct tti_cuda_m
     return TUTTI_OK;
 }
 
-/* By who has made them. Who has taken them keeps them. */
+/* Revokes marks by the rank that made them. Ranks that have taken them keep them. */
 static void revoke_marks(const uint64_t *handles)
 {
     for (int i = 0; i < TTI_CUDA_SLOTS; i++)
@@ -76,7 +76,7 @@ static tutti_status take_marks(struct tti_cuda_marks *marks, const uint64_t *han
     return TUTTI_OK;
 }
 
-/* On another GPU, in this process: memory that its rank has taken by itself is reached too. */
+/* Reaches a device of this process that is another GPU: also memory that its rank has allocated by itself. */
 static tutti_status reach_device(struct tti_cuda_engine *engine, struct tti_device *other, tutti_error *error)
 {
     struct tti_device *device = engine->device;
@@ -108,21 +108,21 @@ static bool allocate(struct tti_cuda_engine *engine, size_t n)
            engine->flows != NULL && engine->others != NULL;
 }
 
-/* Whole pages: those are told to devices. */
+/* Returns whole pages, since only these are registered with devices. */
 static size_t shared_bytes(const tutti_comm *comm)
 {
     return tti_round_up((2 + (size_t)comm->size) * sizeof(struct tti_word), (size_t)sysconf(_SC_PAGESIZE));
 }
 
-/* Without it no call could be carried out: that is said now, while all may still be staged. */
+/* Without the compiler no call could be carried out: this is found now, while all ranks may still stage. */
 static tutti_status check_compiler(const struct tti_device *device, tutti_error *error)
 {
     if (strcmp(device->ops->kind, "host") == 0 || tti_nvrtc_load(error) != NULL) return TUTTI_OK;
     return error->status;
 }
 
-/* The words lie in the launcher's arena, which all local ranks map, and stay there: another rank may still look at them when
- * the launcher has no use for them any more. */
+/* The words lie in the launcher's arena, which all local ranks map, and stay there: another rank may still read them
+ * when the launcher needs them no more. */
 static tutti_status launcher_open(struct tti_cuda_engine *engine, struct opening *opening, tutti_error *error)
 {
     tutti_comm *comm = engine->comm;
@@ -137,7 +137,7 @@ static tutti_status launcher_open(struct tti_cuda_engine *engine, struct opening
     return TUTTI_OK;
 }
 
-/* The lowest of a process's ranks, which tells the device of the words. */
+/* Returns the lowest of a process's ranks, which registers the words with the device. */
 static int first_of_process(const tutti_comm *comm)
 {
     int rank = 0;
@@ -176,7 +176,7 @@ static void engine_free(struct tti_cuda_engine *engine)
     tti_free(engine);
 }
 
-/* The ranks agree twice: on what the launcher has made, and that all have found it. */
+/* The ranks agree twice: on what the launcher has made, and on that all have found it. */
 static tutti_status agree(struct tti_cuda_engine *engine, struct opening *mine, struct opening *all, tutti_error *error)
 {
     tutti_comm *comm = engine->comm;
@@ -210,7 +210,7 @@ tutti_status tti_cuda_engine_open(tutti_comm *comm, struct tti_streams *streams,
 {
     struct tti_cuda_engine *engine = tti_calloc(1, sizeof *engine);
     struct opening *all = tti_calloc((size_t)comm->size, sizeof *all);
-    if (engine == NULL || all == NULL) { /* the others would wait */
+    if (engine == NULL || all == NULL) { /* the others would wait for this rank */
         tti_free(engine);
         tti_free(all);
         return tti_comm_break(comm, comm->op.shape.kind, TUTTI_ERR_MEMORY, comm->rank,
@@ -243,7 +243,7 @@ static bool supports(const struct tti_streams *streams, const struct tti_op *op)
     return op->reducer.code != TTI_REDUCE_FUNCTION && op->shape.size <= TTI_GPU_RANKS;
 }
 
-/* The k-th use of memory: `in` of the first piece, `out` of it … */
+/* Returns an offer of the op's k-th buffer: `in` of the first piece, `out` of it, and so on. */
 static struct tti_offer place_of(struct tti_cuda_engine *engine, const struct tti_op *op, size_t k)
 {
     const struct tti_shape *shape = &op->shape;
@@ -262,7 +262,8 @@ static struct tti_offer place_of(struct tti_cuda_engine *engine, const struct tt
                         engine->near);
 }
 
-/* Words only grow: what is put on another stream than before follows that. Ops of a comm run in order anyway. */
+/* Raises this rank's word. Words only grow: a raise on another stream than before follows the last one. Ops of a comm
+ * run in order anyway. */
 static tutti_status raise_ready(struct tti_cuda_engine *engine, struct tti_stream *stream, bool *by_marks,
                                 tutti_error *error)
 {
@@ -296,7 +297,7 @@ static tutti_status show(struct tti_started *started, tutti_error *error)
     shown->factor = op->reducer.factor;
     if (started->row != NULL)
         memcpy(&shown->places[places], started->row, TTI_GIVEN * (size_t)op->shape.size * sizeof *started->row);
-    if (engine->comm->rank == TTI_LAUNCHER) { /* loading waits for all streams: now nothing holds for this op */
+    if (engine->comm->rank == TTI_LAUNCHER) { /* loading waits for all streams: now no stream holds for this op yet */
         tutti_error why = {0};
         tutti_status status = tti_cuda_prepare(started, &turn->kernel, &why);
         if (status != TUTTI_OK) set_verdict(&turn->verdict, status, &why);
@@ -322,7 +323,7 @@ static tutti_status await_ready(struct tti_cuda_engine *engine, const struct tti
     return TUTTI_OK;
 }
 
-/* Ends are counted, so they come in order: a launch on another stream than before follows that one. */
+/* Ends are counted, so they must come in order: a launch on another stream than before follows the last one. */
 static tutti_status launch_on(struct tti_cuda_engine *engine, struct tti_started *started, tutti_error *error)
 {
     struct tti_stream *stream = started->turn->stream;
@@ -363,7 +364,8 @@ static tutti_status follow(struct tti_started *started, struct tti_stream *strea
     const struct tti_turn *turn = started->turn;
     const struct tti_cuda_shown *shown = (const void *)turn->mine;
     if (turn->comm->rank == TTI_LAUNCHER && turn->stream == stream) return TUTTI_OK;
-    /* the first to follow does so before the next op is launched; others may come late, when the mark stands for another one */
+    /* the op's own stream follows before the next op is launched; others may come late, when the mark stands for
+     * another op */
     if (turn->stream != stream || turn->comm->rank == TTI_LAUNCHER || engine->ended.slots[0] == NULL)
         return tti_stream_hold(stream, engine->words.done, turn->verdict.done, error);
     atomic_store_explicit(&engine->followed, shown->ready, memory_order_relaxed);
@@ -379,13 +381,14 @@ static bool reached(const struct tti_started *started)
     return tti_word_reached(&engine->words.ready[engine->comm->rank], shown->ready);
 }
 
-/* True once kernels that begin touch nothing. A kernel that has ended while it was not had its say. */
+/* Returns true once kernels that begin touch nothing. A kernel that has ended while this was false has done its
+ * work. */
 static bool is_aborted(const struct tti_cuda_engine *engine)
 {
     return atomic_load_explicit(&engine->words.abort->value, memory_order_acquire) != 0;
 }
 
-/* For words: a rank whose stream has not come, or -1. */
+/* For words: returns a rank whose stream has not come to the op, or -1. */
 static int find_missing(const struct tti_cuda_engine *engine, const struct tti_started *started)
 {
     for (int rank = 0; rank < engine->comm->size; rank++)
@@ -409,7 +412,7 @@ static tutti_status progress(struct tti_op *op)
                           op->comm->rank, error.text);
 }
 
-/* Whoever is left raises what a lost rank would have: kernels see `abort` first, and touch nothing. */
+/* Raises the words of lost ranks, by any rank that is left: kernels see `abort` first, and touch nothing. */
 static void release(struct tti_cuda_engine *engine)
 {
     const struct tti_cuda_words *words = &engine->words;
@@ -417,7 +420,8 @@ static void release(struct tti_cuda_engine *engine)
     for (int rank = 0; rank < engine->comm->size; rank++) tti_word_store(&words->ready[rank], TTI_WORD_FAR);
 }
 
-/* It is marked so when its process has ended, and with it all that it had put on the device. */
+/* Returns true if the rank is lost. It is marked so when its process has ended, and with it all work that it had put on
+ * the device. */
 static bool is_lost(const tutti_comm *comm, int rank)
 {
     return atomic_load_explicit(&tti_info_of(comm, rank)->state, memory_order_acquire) == TTI_RANK_LOST;
@@ -441,7 +445,7 @@ static bool fence(struct tti_op *op, int64_t until_ns)
     if (tti_device_is_poisoned(engine->device)) return true;
     release(engine);
     if (!is_lost(engine->comm, TTI_LAUNCHER) && tti_now_ns() < until_ns) return false;
-    /* nobody raises it any more, or not soon: streams that wait for it go on */
+    /* no rank raises it any more, or not soon: streams that wait for it go on */
     tti_word_store(engine->words.done, started->turn->verdict.done + TTI_WORD_FAR);
     return true;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which calls of NCCL an op is. Data that only move go as bytes. What NCCL has no collective for goes by sends and receives,
- * or by one reduce for each rank.
+ * Translates an op into calls of NCCL. Data that are only moved are sent as bytes. Ops for which NCCL has no collective
+ * are done by sends and receives, or by one reduce for each rank.
  */
 #include "base/alloc.h"
 #include "base/hash.h"
@@ -24,7 +24,8 @@ static bool is_float8(tutti_type type)
     return type == TUTTI_F8E4M3 || type == TUTTI_F8E5M2;
 }
 
-/* Averages of integers are rounded in another way there; 8-bit floats are not multiplied by factors. */
+/* Returns NCCL's number of a reduction. NCCL rounds averages of integers in another way, and does not multiply 8-bit
+ * floats by factors: these have none. */
 static int reduction_of(const struct tti_reducer *reducer)
 {
     switch (reducer->code) {
@@ -73,7 +74,7 @@ static void add(struct tti_nccl_calls *calls, struct tti_nccl_call call)
     calls->calls[calls->count++] = call;
 }
 
-/* Every rank's block goes to that rank: one reduce each. */
+/* Sends every rank's block to that rank: one reduce each. */
 static void add_reduce_scatter_v(struct tti_nccl_calls *calls, const struct tti_shape *shape, const char *in, char *out)
 {
     for (int to = 0; to < shape->size; to++) {
@@ -86,7 +87,7 @@ static void add_reduce_scatter_v(struct tti_nccl_calls *calls, const struct tti_
     }
 }
 
-/* Who reads knows where it goes, so flows are asked for as their reader. */
+/* The receiver knows its target, so flows are computed for the receiver's rank. */
 static struct tti_flow flow_between(const struct tti_shape *given, int from, int to)
 {
     struct tti_shape shape = *given;
@@ -165,7 +166,8 @@ static unsigned power_above(uint64_t bytes)
     return power;
 }
 
-/* NCCL connects by kind, by size, since it has an algorithm for each, and with each peer when data first go there. */
+/* NCCL connects for each kind, for each range of sizes, since it has an algorithm for each, and with each peer when
+ * data first go there. */
 uint64_t tti_nccl_key(const struct tti_op *op, const uint64_t *row)
 {
     size_t given = row == NULL ? 0 : TTI_GIVEN * (size_t)op->shape.size,

@@ -12,8 +12,8 @@
 #define MS INT64_C(1000000)
 enum { POLL_MS = 10 };
 
-#define QUIET_NS INT64_C(500000)    /* without an op before the end of the last ones is asked for */
-#define BLAME_NS INT64_C(500000000) /* for a rank that NCCL may have lost to be found lost */
+#define QUIET_NS INT64_C(500000)    /* time without an op before the end of the last ones is asked for */
+#define BLAME_NS INT64_C(500000000) /* time for a rank that NCCL may have lost to be found lost */
 
 static struct tti_nccl_engine *engine_of(const struct tti_started *started)
 {
@@ -22,7 +22,7 @@ static struct tti_nccl_engine *engine_of(const struct tti_started *started)
 
 /* ---- Waiting for the engine's thread ------------------------------------------------------------------------------- */
 
-/* Whoever waits for NCCL watches the other ranks: NCCL may wait for one that is gone. */
+/* A thread that waits for NCCL watches the other ranks: NCCL may wait for one that is gone. */
 static tutti_status look_at_others(tutti_comm *comm, enum tti_kind kind)
 {
     if (tti_comm_is_broken(comm)) return tti_comm_health(comm, kind, false);
@@ -35,7 +35,7 @@ static tutti_status look_at_others(tutti_comm *comm, enum tti_kind kind)
 struct patience {
     enum tti_kind kind;
     int64_t limit_ms;
-    const char *call, *option; /* what NCCL does, and what sets the limit */
+    const char *call, *option; /* the call of NCCL, and the option that sets the limit */
 };
 
 static tutti_status await_thread(struct tti_nccl_engine *engine, tutti_comm *comm, const struct patience *patience,
@@ -59,7 +59,7 @@ static tutti_status await_thread(struct tti_nccl_engine *engine, tutti_comm *com
     return tti_error_set(error, engine->orders.status, 0, "%s", engine->orders.text);
 }
 
-/* Whether its communicator has gone by then. */
+/* Returns true if the communicator is gone by then. */
 static bool await_end(const struct tti_nccl_engine *engine, int64_t until_ns)
 {
     int64_t nap = 0;
@@ -73,7 +73,7 @@ static bool await_end(const struct tti_nccl_engine *engine, int64_t until_ns)
 struct opening {
     struct tti_opening common;
     int32_t version, capability;
-    struct tti_nccl_id id; /* rank 0's counts */
+    struct tti_nccl_id id; /* the id of rank 0 is used */
 };
 
 static tutti_status agree(tutti_comm *comm, struct tti_streams *streams, const struct opening *mine,
@@ -99,7 +99,7 @@ static tutti_status let_thread(struct tti_nccl_engine *engine, tutti_comm *comm,
     return await_thread(engine, comm, &patience, error);
 }
 
-/* The id is taken by rank 0; everybody has what it needs before anybody calls what waits for all. */
+/* Prepares the engine; rank 0 takes the id. Every rank has all it needs before any makes a call that waits for all. */
 static tutti_status prepare(struct tti_nccl_engine **engine, tutti_comm *comm, struct tti_streams *streams,
                             struct opening *mine, tutti_error *error)
 {
@@ -132,7 +132,7 @@ static tutti_status open_all(struct tti_nccl_engine **engine, tutti_comm *comm, 
     return agree(comm, streams, &mine, all, error);
 }
 
-/* Its threads end by themselves, now or when NCCL lets them. */
+/* Lets go of the engine. Its threads end by themselves, now or when NCCL lets them. */
 static void dismiss(struct tti_nccl_engine *engine)
 {
     pthread_mutex_lock(&engine->orders.lock);
@@ -146,7 +146,7 @@ tutti_status tti_nccl_engine_open(tutti_comm *comm, struct tti_streams *streams,
 {
     struct tti_nccl_engine *engine = NULL;
     struct opening *all = tti_calloc((size_t)comm->size, sizeof *all);
-    if (all == NULL) /* the others would wait */
+    if (all == NULL) /* the others would wait for this rank */
         return tti_comm_break(comm, comm->op.shape.kind, TUTTI_ERR_MEMORY, comm->rank,
                               "rank %d has no memory for calls on streams", comm->rank);
     tutti_status status = open_all(&engine, comm, streams, all, error);
@@ -166,7 +166,7 @@ static bool is_whole(struct tti_nccl_engine *engine)
            atomic_load_explicit(engine->broken, memory_order_acquire) == TTI_WHOLE;
 }
 
-/* Of a comm that is whole the ranks close the communicator together, as far as they come. */
+/* If the comm is not broken, the ranks close the communicator together, as far as they come. */
 static void close_engine(struct tti_streams *streams)
 {
     struct tti_nccl_engine *engine = streams->engine;
@@ -208,13 +208,15 @@ static int64_t deadline_ms(const struct tti_started *started)
     return own != 0 ? own : started->op.comm->world->options.deadline_ms;
 }
 
-/* Its deadline may matter: it counts from when the stream comes to the op, which the stream has to say. */
+/* Returns true if the op's deadline may matter: it counts from when the stream comes to the op, which the stream has to
+ * say. */
 static bool counts(const struct tti_started *started)
 {
     return deadline_ms(started) < TTI_DEVICE_PATIENCE_NS / MS;
 }
 
-/* The end of ops before one with a deadline is told now: later it would be told with that one's end, which may not come. */
+/* Raises the word for ops before one with a deadline now: later it would be raised only with that op's end, which may
+ * not come. */
 static tutti_status pay_before(const struct tti_nccl_engine *engine, struct tti_stream *stream, tutti_error *error)
 {
     if (engine->teller != NULL) TTI_TRY(tti_stream_pay(engine->teller, error));
@@ -259,7 +261,7 @@ static tutti_status issue(struct tti_nccl_engine *engine, struct tti_started *st
                          (long long)patience.limit_ms);
 }
 
-/* Nobody but this op's threads may still use its buffers; they end with the communicator. */
+/* Called if only this op's threads may still use its buffers; they end with the communicator. */
 static void clear_up(struct tti_nccl_engine *engine, const struct tti_started *started)
 {
     tti_nccl_reap(engine);
@@ -268,7 +270,7 @@ static void clear_up(struct tti_nccl_engine *engine, const struct tti_started *s
                 tti_kind_name((enum tti_kind)started->op.call.kind));
 }
 
-/* The communicator was doomed by an op before this one, whose end tells all why: that comes first. */
+/* The communicator was doomed by an op before this one, whose end explains the reason: waits for that end first. */
 static void await_cause(const struct tti_nccl_engine *engine, const struct tti_started *started)
 {
     int64_t nap = 0, until = tti_now_ns() + engine->fence_ns;
@@ -308,13 +310,15 @@ static tutti_status follow(struct tti_started *started, struct tti_stream *strea
 
 /* ---- Watching ------------------------------------------------------------------------------------------------------ */
 
-/* Saying so costs a microsecond: only a call whose deadline is not the longest does. */
+/* Returns true if the stream has come to the op. To have it say so costs a microsecond: only calls with a deadline
+ * below the longest do. */
 static bool reached(const struct tti_started *started)
 {
     return started->turn->number == 0 || tti_gate_reached(&started->turn->gate->gate, started->turn->number);
 }
 
-/* NCCL may see a lost rank's connections end before we see its process end: our detector has the first word. */
+/* NCCL may see a lost rank's connections end before its process is seen to end: the library's own detector gets time
+ * first. */
 static tutti_status blame_the_lost(struct tti_nccl_engine *engine, struct tti_op *op)
 {
     int64_t now = tti_now_ns();
@@ -323,7 +327,7 @@ static tutti_status blame_the_lost(struct tti_nccl_engine *engine, struct tti_op
     return now - engine->error_since_ns < BLAME_NS ? TUTTI_IN_PROGRESS : TUTTI_OK;
 }
 
-/* Nothing was issued for a moment, and nobody has been told of the end of this op yet. */
+/* Asks for the end of the op if nothing was issued for a moment, and its end was told to no thread yet. */
 static void ask_for_end(struct tti_nccl_engine *engine, const struct tti_started *started)
 {
     struct tti_stream *stream = started->turn->stream;
@@ -333,7 +337,7 @@ static void ask_for_end(struct tti_nccl_engine *engine, const struct tti_started
     tti_nccl_ask(engine, stream);
 }
 
-/* True once what NCCL has on streams may end without having done its work. */
+/* Returns true once NCCL's work on streams may end without having been done. */
 static bool is_doomed(const struct tti_nccl_engine *engine)
 {
     return atomic_load_explicit(&engine->life, memory_order_acquire) != TTI_NCCL_ALIVE;
@@ -380,7 +384,7 @@ static void stop(struct tti_op *op)
     tti_nccl_reap(engine_of(tti_started_of(op)));
 }
 
-/* What is not over by then may never be. Buffers stay with their stream; streams that wait for the op go on. */
+/* Work that is not over by then may never be. Buffers stay with their stream; streams that wait for the op go on. */
 static bool fence(struct tti_op *op, int64_t until_ns)
 {
     struct tti_started *started = tti_started_of(op);

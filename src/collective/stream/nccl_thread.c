@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The threads of the provider `nccl`, and all of its calls of NCCL (nccl_engine.h).
+ * The threads of the provider `nccl`, and all calls of NCCL (nccl_engine.h).
  */
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -17,7 +17,7 @@
 
 enum { POLL_MS = 100, REAP_POLL_MS = 1, IN_PROGRESS = 7, OWED_MOST = 16 };
 #define MS INT64_C(1000000)
-#define REAP_PATIENCE_NS (600 * 1000 * MS) /* then the communicator is left as it is */
+#define REAP_PATIENCE_NS (600 * 1000 * MS) /* after this time the communicator is left as it is */
 
 static void nap_ms(int ms)
 {
@@ -28,7 +28,8 @@ tutti_status tti_nccl_error(const struct tti_nccl_engine *engine, const char *ca
 {
     const char *reason = engine->nccl->error_string(result), *detail = engine->nccl->last_error(engine->native);
     bool refused = result == TTI_NCCL_INVALID_USAGE || result == TTI_NCCL_INVALID_ARGUMENT;
-    if (result == TTI_NCCL_CUDA_ERROR) engine->device->ops->probe(engine->device, NULL); /* NCCL does not say which */
+    /* NCCL does not say which error */
+    if (result == TTI_NCCL_CUDA_ERROR) engine->device->ops->probe(engine->device, NULL);
     if (result == TTI_NCCL_CUDA_ERROR && tti_device_is_poisoned(engine->device))
         return tti_device_poison_error(engine->device, error);
     return tti_error_set(error, refused ? TUTTI_ERR_UNSUPPORTED : TUTTI_ERR_SYSTEM, 0, "%s: %.80s (%d)%s%.300s", call,
@@ -96,7 +97,7 @@ static int make_call(const struct tti_nccl_engine *engine, const struct tti_nccl
     }
 }
 
-/* A group that was opened is closed, whatever happens in it: it would stay open in this thread. */
+/* A group that was opened is closed even after a failure: it would stay open in this thread. */
 static int make_calls(const struct tti_nccl_engine *engine, int reduction, const char **name)
 {
     const struct tti_nccl_calls *calls = &engine->calls;
@@ -144,7 +145,7 @@ static int make_all(const struct tti_nccl_engine *engine, const char **name)
     return result;
 }
 
-/* Ends are counted, so they come in order: what is put on another stream than before follows that. */
+/* Ends are counted, so they must come in order: calls on another stream than before follow the last ones. */
 static tutti_status put_in_order(struct tti_nccl_engine *engine, tutti_error *error)
 {
     struct tti_stream *last = engine->last_on;
@@ -179,18 +180,18 @@ static tutti_status make_teller(struct tti_nccl_engine *engine, tutti_error *err
     struct tti_stream *made = NULL;
     if (engine->teller != NULL) return TUTTI_OK;
     TTI_TRY(tti_stream_make(engine->device, &made, error));
-    engine->teller = made; /* others may look at it from now on */
+    engine->teller = made; /* other threads may read it from now on */
     return TUTTI_OK;
 }
 
-/* Who is to raise "done" behind the op that was put on the stream, when it pays. */
+/* Decides which stream raises `done` behind the op that was just put on a stream, when that stream pays. */
 static tutti_status owe(struct tti_nccl_engine *engine, struct tti_stream **debtor, tutti_error *error)
 {
     uint64_t value = engine->first_done + engine->issued + 1;
     bool shown = tti_stream_is_shown(engine->stream);
     *debtor = shown ? engine->teller : engine->stream;
     if (shown) {
-        TTI_TRY(tti_stream_pay(engine->stream, error)); /* from before it was shown: words only grow */
+        TTI_TRY(tti_stream_pay(engine->stream, error)); /* for ops from before the stream was shown: words only grow */
         TTI_TRY(tti_stream_record(engine->stream, engine->ended, error));
     }
     tti_stream_owe(*debtor, engine->done, value, shown ? engine->ended : NULL);
@@ -249,12 +250,12 @@ static tutti_status init(struct tti_nccl_engine *engine, tutti_error *error)
     return status;
 }
 
-/* The device may have been shut before; NCCL keeps its own hold on the GPU's context. */
+/* Closes the communicator. The device may have been shut before; NCCL keeps its own hold on the GPU's context. */
 static tutti_status close_native(struct tti_nccl_engine *engine, tutti_error *error)
 {
     struct tti_cuda_device *device = tti_cuda_of(engine->device);
     const char *name = "ncclCommFinalize";
-    if (!enter(engine)) return TUTTI_OK; /* the reaper sees to it */
+    if (!enter(engine)) return TUTTI_OK; /* the reaper closes it */
     bool entered = tti_cuda_enter(device) == TTI_CUDA_OK;
     int result = engine->nccl->finalize(engine->native);
     if (result == TTI_NCCL_OK) {
@@ -286,7 +287,7 @@ static bool is_broken(struct tti_nccl_engine *engine)
     return broken;
 }
 
-/* A call that takes long while the comm is broken, or longer than it may, ends only by this. */
+/* Ends a call that takes long while the comm is broken, or longer than allowed; otherwise asks NCCL for errors. */
 static void polls(struct tti_nccl_engine *engine)
 {
     int result = TTI_NCCL_OK;
@@ -296,14 +297,14 @@ static void polls(struct tti_nccl_engine *engine)
         if (is_broken(engine) || tti_now_ns() >= until) tti_nccl_reap(engine);
         return;
     }
-    if (!enter(engine)) return; /* without the GPU's context, which goes when the device is closed */
+    if (!enter(engine)) return; /* without the GPU's context, which ends when the device is closed */
     bool told = engine->nccl->async_error(engine->native, &result) == TTI_NCCL_OK && result != IN_PROGRESS;
     if (told && result == TTI_NCCL_CUDA_ERROR) engine->device->ops->probe(engine->device, NULL);
     if (told) atomic_store_explicit(&engine->async_error, result, memory_order_release);
     leave(engine);
 }
 
-/* The next task; IDLE: there has been none for a while, or a stream is to pay. */
+/* Waits for the next task. IDLE: there was none for a while, or a stream should pay. */
 static enum tti_nccl_task next_task(struct tti_nccl_orders *orders)
 {
     struct timespec until;
@@ -322,7 +323,7 @@ static enum tti_nccl_task next_task(struct tti_nccl_orders *orders)
     return task;
 }
 
-/* False: nobody is to pay. */
+/* Has a stream pay; returns false if none should. */
 static bool let_pay(struct tti_nccl_orders *orders)
 {
     tutti_error ignored = {0};
@@ -359,7 +360,7 @@ static void *serve(void *argument)
         }
         carry_out(engine, task);
         pthread_mutex_lock(&orders->lock);
-        if (orders->task == task) orders->task = TTI_NCCL_IDLE; /* else it is to end */
+        if (orders->task == task) orders->task = TTI_NCCL_IDLE; /* otherwise it should end */
         pthread_mutex_unlock(&orders->lock);
         atomic_fetch_add_explicit(&orders->finished, 1, memory_order_release);
     }
@@ -432,7 +433,7 @@ static void engine_free(struct tti_nccl_engine *engine)
     if (engine->last_on != NULL) tti_object_give(&engine->last_on->object);
     if (engine->teller != NULL) (void)tti_stream_drop(engine->teller, &ignored);
     if (engine->ended != NULL) tti_object_give(&engine->ended->object);
-    /* what nobody has raised, somebody may still raise */
+    /* if the word was not raised to the end, a stream may still raise it */
     if (engine->done != NULL && tti_word_reached(engine->done, engine->first_done + engine->issued))
         tti_word_give(engine->device, engine->done);
     if (engine->scratch.base != NULL && tti_device_usable(engine->device, engine->generation, "", &ignored) == TUTTI_OK)

@@ -15,10 +15,10 @@
 const char *const tti_streams_words[TTI_STREAMS_WORDS] = {
     [TTI_BY_ITSELF] = "auto", [TTI_BY_STAGING] = "staged", [TTI_BY_CUDA] = "cuda", [TTI_BY_NCCL] = "nccl"};
 
-/* What a rank tells the others of its device. */
+/* What a rank tells the others about its device. */
 struct facts {
-    int32_t status; /* OK, or it cannot be described */
-    int32_t wanted; /* rank 0's counts */
+    int32_t status; /* OK, or an error if it cannot be described */
+    int32_t wanted; /* rank 0's value is used */
     int32_t exact;  /* likewise */
     int32_t number;
     char kind[12];
@@ -50,7 +50,8 @@ static bool on_one_device(const tutti_comm *comm, const struct facts *all)
     return true;
 }
 
-/* NULL: all ranks' streams are on one device, which each of them can let work for all, or on GPUs of this host. */
+/* Returns why `cuda` cannot be used. NULL: all ranks' streams are on one device, on which each rank can launch for all,
+ * or on GPUs of this host. */
 static const char *why_not_cuda(const tutti_comm *comm, const struct facts *all)
 {
     for (int i = 0; i < comm->size; i++) {
@@ -62,13 +63,13 @@ static const char *why_not_cuda(const tutti_comm *comm, const struct facts *all)
     return NULL;
 }
 
-/* GPUs that differ: the launcher's kernel must reach all memory. It says so to all. */
+/* For different GPUs: the launcher's kernel must be able to reach all memory. The launcher tells all whether it can. */
 static tutti_status ask_launcher(tutti_comm *comm, const struct tti_streams *streams, const struct facts *all,
                                  const char **why)
 {
     const struct tti_device *device = streams->device;
     int32_t mine = 1, *told = tti_calloc((size_t)comm->size, sizeof *told);
-    if (told == NULL) /* the others would wait */
+    if (told == NULL) /* the others would wait for this rank */
         return tti_comm_break(comm, comm->op.shape.kind, TUTTI_ERR_MEMORY, comm->rank,
                               "rank %d has no memory for calls on streams", comm->rank);
     for (int i = 0; comm->rank == TTI_LAUNCHER && i < comm->size; i++)
@@ -80,7 +81,7 @@ static tutti_status ask_launcher(tutti_comm *comm, const struct tti_streams *str
     return status;
 }
 
-/* True if every rank has a GPU of its own. */
+/* Returns true if every rank has a GPU of its own. */
 static bool have_own_gpus(const tutti_comm *comm, const struct facts *all)
 {
     for (int i = 0; i < comm->size; i++) {
@@ -102,7 +103,7 @@ static tutti_status refuse(tutti_comm *comm, const char *provider, const char *w
                            tti_kind_name(kind), provider, why);
 }
 
-/* OK without a provider: it cannot be had, and another one may. */
+/* Returns OK without a provider if NCCL cannot be used, and another provider may be. */
 static tutti_status choose_nccl(tutti_comm *comm, struct tti_streams *streams, const struct facts *all)
 {
     tutti_error error = {0};
@@ -120,7 +121,7 @@ static tutti_status choose_nccl(tutti_comm *comm, struct tti_streams *streams, c
     return TUTTI_OK;
 }
 
-/* The same on every rank. */
+/* Chooses the provider; all ranks choose the same. */
 static tutti_status choose(tutti_comm *comm, struct tti_streams *streams, const struct facts *all)
 {
     const char *why = why_not_cuda(comm, all);
@@ -263,7 +264,8 @@ tutti_status tti_streams_open(tutti_comm *comm, tutti_comm *data, struct tti_dev
     pthread_mutex_init(&streams->side_lock, NULL);
     tutti_status status = tti_queue_ready(data, kind);
     if (status == TUTTI_OK) status = exchange(comm, streams);
-    if (status == TUTTI_OK && make_own(comm, streams, &error) != TUTTI_OK) /* the others have theirs, and would wait */
+    /* the others have theirs, and would wait for this rank */
+    if (status == TUTTI_OK && make_own(comm, streams, &error) != TUTTI_OK)
         status = tti_comm_break(comm, kind, error.status, comm->rank, "rank %d: %s", comm->rank, error.text);
     if (status != TUTTI_OK) {
         tti_streams_free(streams);
