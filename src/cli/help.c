@@ -209,11 +209,12 @@ void cli_help_tool(FILE *stream)
                           "usage: tutti COMMAND [flags] ...\n\ncommands:\n");
     size_t count = 0;
     const struct cli_command *commands = cli_commands(&count);
-    for (size_t i = 0; i < count; i++) (void)fprintf(stream, "  %-10s%s\n", commands[i].name, commands[i].summary);
-    (void)fprintf(stream, "  %-10s%s\n", "help", "say more about a command: tutti help COMMAND");
+    for (size_t i = 0; i < count; i++) (void)fprintf(stream, "  %-13s%s\n", commands[i].name, commands[i].summary);
+    (void)fprintf(stream, "  %-13s%s\n", "help", "say more about a command: tutti help COMMAND");
     (void)fprintf(stream, "\nexamples:\n");
     for (size_t i = 0; i < count; i++) print_example(stream, commands[i].page->examples);
-    (void)fprintf(stream, "\nflags:\n  --help    print this help\n  --version print the version\n\nexit status:\n");
+    (void)fprintf(stream,
+                  "\nflags:\n  --help       print this help\n  --version    print the version\n\nexit status:\n");
     print_pairs(stream, exit_statuses, 10);
 }
 

@@ -112,6 +112,7 @@ for command in run bench doctor; do
 done
 tool --help
 matches 'commands are listed' '^  run ' "$OUT"
+matches 'a long name stands apart from what the command does' '^  faultbench +kill ranks' "$OUT"
 check 'examples stand alone in their lines' 1 "$(grep -c '^  tutti bench all_reduce -b 8 -e 64M -f 8 --ranks 2$' <<<"$OUT")"
 tool sample --help
 matches 'a default that is no word' 'default a new line' "$(tr -s ' \n' ' ' <<<"$OUT")"
