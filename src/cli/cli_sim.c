@@ -145,7 +145,7 @@ static int read_case(const struct sim_values *flags, const char *word, struct si
                            .private_buffers = strcmp(flags->buffers, "private") == 0};
     int status = find_op(word, &c->op);
     if (status == CLI_GO_ON) status = find_type(flags->type, &c->type);
-    if (status == CLI_GO_ON) status = sim_read_setup(flags, c);
+    if (status == CLI_GO_ON) status = sim_read_setup("sim", flags, c);
     if (status != CLI_GO_ON) return status;
     for (int r = 0; r < TUTTI_REDUCTION_COUNT; r++)
         if (strcmp(flags->reduction, tutti_reduction_name((tutti_reduction)r)) == 0) c->reduction = (tutti_reduction)r;

@@ -61,7 +61,7 @@ struct sim_prediction {
 };
 
 /* The hosts and links. A tool's exit status, or CLI_GO_ON. */
-int sim_read_setup(const struct sim_values *flags, struct sim_case *c);
+int sim_read_setup(const char *command, const struct sim_values *flags, struct sim_case *c);
 int sim_predict_chosen(const struct sim_case *c, struct sim_prediction *chosen);
 /* All algorithms that this operation can go by here, each once. *chosen: which of them the library chooses, or -1. */
 int sim_predict_all(const struct sim_case *c, struct sim_prediction *predictions, size_t *count, int *chosen);

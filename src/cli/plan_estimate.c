@@ -163,7 +163,7 @@ static int read_links(const struct plan_values *values)
                                      .copy = "",
                                      .links = values->links};
     link_case = (struct sim_case){.type = TUTTI_F32, .reduction = TUTTI_SUM};
-    return sim_read_setup(&flags, &link_case);
+    return sim_read_setup("plan", &flags, &link_case);
 }
 
 /* Those that share a host's link have an even part of it each. */

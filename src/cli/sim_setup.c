@@ -61,7 +61,8 @@ static bool read_rate(const char *text, bool bits, double *bytes_per_s)
     return true;
 }
 
-static int read_pair(const char *flag, const char *text, bool bits, double *rate, int64_t *latency_ns)
+static int read_pair(const char *command, const char *flag, const char *text, bool bits, double *rate,
+                     int64_t *latency_ns)
 {
     char copy[64];
     const char *colon = strchr(text, ':');
@@ -71,23 +72,23 @@ static int read_pair(const char *flag, const char *text, bool bits, double *rate
         copy[length] = '\0';
         if (read_rate(copy, bits, rate) && read_time(colon + 1, latency_ns)) return CLI_GO_ON;
     }
-    return cli_refuse("sim", "--%s is '%s'; it takes RATE:TIME, such as %s: %d to %g %s per second, and up to %.0fs",
+    return cli_refuse(command, "--%s is '%s'; it takes RATE:TIME, such as %s: %d to %g %s per second, and up to %.0fs",
                       flag, text, bits ? "400G:5us" : "50G:1us", RATE_LEAST, RATE_MOST, bits ? "bits" : "bytes",
                       TIME_MOST / 1e9);
 }
 
-static int read_one_time(const char *flag, const char *text, int64_t *ns)
+static int read_one_time(const char *command, const char *flag, const char *text, int64_t *ns)
 {
     if (read_time(text, ns)) return CLI_GO_ON;
-    return cli_refuse("sim", "--%s is '%s'; it takes a time, such as 100ns, 5us or 1ms, up to %.0fs", flag, text,
+    return cli_refuse(command, "--%s is '%s'; it takes a time, such as 100ns, 5us or 1ms, up to %.0fs", flag, text,
                       TIME_MOST / 1e9);
 }
 
 /* ---- Copying ----------------------------------------------------------------------------------------------------- */
 
-static int refuse_copy(const char *text)
+static int refuse_copy(const char *command, const char *text)
 {
-    return cli_refuse("sim",
+    return cli_refuse(command,
                       "--copy is '%s'; it takes bytes per second, such as 5G, or growing sizes and the time of each, "
                       "such as 0:1us,64K:12us",
                       text);
@@ -123,17 +124,17 @@ static bool read_points(const char *text, bool grow, tutti_sim_point *points, si
     return true;
 }
 
-static int read_copy(const char *text, struct sim_costs *costs)
+static int read_copy(const char *command, const char *text, struct sim_costs *costs)
 {
     double rate;
     if (text[0] == '\0') return CLI_GO_ON;
     if (strchr(text, ':') == NULL) {
-        if (!read_rate(text, false, &rate)) return refuse_copy(text);
+        if (!read_rate(text, false, &rate)) return refuse_copy(command, text);
         costs->copy[1] = (tutti_sim_point){1 << 30, (int64_t)((1 << 30) / rate * 1e9)};
         costs->copy_count = 2;
         return CLI_GO_ON;
     }
-    return read_points(text, true, costs->copy, &costs->copy_count) ? CLI_GO_ON : refuse_copy(text);
+    return read_points(text, true, costs->copy, &costs->copy_count) ? CLI_GO_ON : refuse_copy(command, text);
 }
 
 /* ---- Figures from a file ----------------------------------------------------------------------------------------- */
@@ -150,11 +151,11 @@ static void read_figure(const char *line, const char *name, char *value)
     (void)snprintf(value, SIM_LINE, "%.*s", (int)strcspn(line + 3 + length, "\n"), line + 3 + length);
 }
 
-static int read_figures(const char *path, struct figures *figures)
+static int read_figures(const char *command, const char *path, struct figures *figures)
 {
     char line[SIM_LINE];
     FILE *file = fopen(path, "re");
-    if (file == NULL) return cli_refuse("sim", "--links: cannot read %s: %s", path, strerror(errno));
+    if (file == NULL) return cli_refuse(command, "--links: cannot read %s: %s", path, strerror(errno));
     bool text = true;
     while (text && fgets(line, sizeof line, file) != NULL) {
         text = strchr(line, '\n') != NULL || feof(file);
@@ -168,38 +169,38 @@ static int read_figures(const char *path, struct figures *figures)
         read_figure(line, "delay_far", figures->delay_far);
     }
     (void)fclose(file);
-    if (!text) return cli_refuse("sim", "--links: %s has a line that is no text, or too long", path);
+    if (!text) return cli_refuse(command, "--links: %s has a line that is no text, or too long", path);
     if (figures->link[0] != '\0' && figures->local[0] != '\0' && figures->copy[0] != '\0') return CLI_GO_ON;
-    return cli_refuse("sim", "--links: %s has no figures of links; tutti bench --tune %s --transport tcp writes them",
+    return cli_refuse(command, "--links: %s has no figures of links; tutti bench --tune %s --transport tcp writes them",
                       path, path);
 }
 
-static int read_costs(const char *local, const char *copy, struct sim_costs *costs)
+static int read_costs(const char *command, const char *local, const char *copy, struct sim_costs *costs)
 {
-    int status = read_pair("local", local, false, &costs->local_bytes_per_s, &costs->local_latency_ns);
-    return status == CLI_GO_ON ? read_copy(copy, costs) : status;
+    int status = read_pair(command, "local", local, false, &costs->local_bytes_per_s, &costs->local_latency_ns);
+    return status == CLI_GO_ON ? read_copy(command, copy, costs) : status;
 }
 
-static int read_delay(const char *path, const char *text, struct sim_costs *costs)
+static int read_delay(const char *command, const char *path, const char *text, struct sim_costs *costs)
 {
     if (read_points(text, false, costs->delay, &costs->delay_count)) return CLI_GO_ON;
-    return cli_refuse("sim", "--links: %s says delay '%s'; it takes growing sizes and the time of each", path, text);
+    return cli_refuse(command, "--links: %s says delay '%s'; it takes growing sizes and the time of each", path, text);
 }
 
-static int read_links(const char *path, struct sim_case *c)
+static int read_links(const char *command, const char *path, struct sim_case *c)
 {
     static struct figures figures;
     uint64_t far = 0;
-    int status = read_figures(path, &figures);
+    int status = read_figures(command, path, &figures);
     if (status == CLI_GO_ON)
-        status = read_pair("link", figures.link, true, &c->setup.link_bytes_per_s, &c->setup.link_latency_ns);
-    if (status == CLI_GO_ON) status = read_costs(figures.local, figures.copy, &c->near);
-    if (status == CLI_GO_ON) status = read_delay(path, figures.delay, &c->near);
+        status = read_pair(command, "link", figures.link, true, &c->setup.link_bytes_per_s, &c->setup.link_latency_ns);
+    if (status == CLI_GO_ON) status = read_costs(command, figures.local, figures.copy, &c->near);
+    if (status == CLI_GO_ON) status = read_delay(command, path, figures.delay, &c->near);
     if (status != CLI_GO_ON || figures.far[0] == '\0') return status;
-    if (!read_size(figures.far, &far)) return cli_refuse("sim", "--links: %s says far '%s'", path, figures.far);
+    if (!read_size(figures.far, &far)) return cli_refuse(command, "--links: %s says far '%s'", path, figures.far);
     c->far_bytes = (size_t)far;
-    status = read_costs(figures.local_far, figures.copy_far, &c->far);
-    return status == CLI_GO_ON ? read_delay(path, figures.delay_far, &c->far) : status;
+    status = read_costs(command, figures.local_far, figures.copy_far, &c->far);
+    return status == CLI_GO_ON ? read_delay(command, path, figures.delay_far, &c->far) : status;
 }
 
 tutti_sim_setup sim_setup_of(const struct sim_case *c)
@@ -215,7 +216,7 @@ tutti_sim_setup sim_setup_of(const struct sim_case *c)
     return setup;
 }
 
-int sim_read_setup(const struct sim_values *flags, struct sim_case *c)
+int sim_read_setup(const char *command, const struct sim_values *flags, struct sim_case *c)
 {
     tutti_sim_setup *setup = &c->setup;
     tutti_sim_setup_init(setup);
@@ -224,11 +225,11 @@ int sim_read_setup(const struct sim_values *flags, struct sim_case *c)
     setup->seed = (uint64_t)flags->seed;
     setup->sizes_only = true;
     setup->limit_ms = flags->limit_ms;
-    int status = read_pair("link", flags->link, true, &setup->link_bytes_per_s, &setup->link_latency_ns);
-    if (status == CLI_GO_ON) status = read_costs(flags->local, flags->copy, &c->near);
-    if (status == CLI_GO_ON) status = read_one_time("overhead", flags->overhead, &setup->overhead_ns);
-    if (status == CLI_GO_ON) status = read_one_time("noise", flags->noise, &setup->noise_ns);
+    int status = read_pair(command, "link", flags->link, true, &setup->link_bytes_per_s, &setup->link_latency_ns);
+    if (status == CLI_GO_ON) status = read_costs(command, flags->local, flags->copy, &c->near);
+    if (status == CLI_GO_ON) status = read_one_time(command, "overhead", flags->overhead, &setup->overhead_ns);
+    if (status == CLI_GO_ON) status = read_one_time(command, "noise", flags->noise, &setup->noise_ns);
     if (status != CLI_GO_ON || flags->links[0] == '\0') return status;
     c->near = (struct sim_costs){0};
-    return read_links(flags->links, c);
+    return read_links(command, flags->links, c);
 }

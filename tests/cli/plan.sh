@@ -97,6 +97,8 @@ refused '^tutti plan: --fast has no grains' plan gpt --vocabulary 64 --ranks 2 -
 refused '^tutti plan: .*4 heads|^tutti plan: .*3 heads' plan gpt --vocabulary 64 --ranks 1 --heads 3 --width 16
 refused '^tutti plan: ' plan gpt --data /nonexistent/file --ranks 2
 refused '^tutti plan: --links: cannot read /nonexistent/file' plan gpt --vocabulary 64 --ranks 2 --links /nonexistent/file
+echo 'width 3' >figureless
+refused '^tutti plan: --links: figureless has no figures of links' plan gpt --vocabulary 64 --ranks 4 --hosts 2 --links figureless
 refused '^tutti plan: --hosts 3: 4 ranks are no multiple of it$' plan gpt --vocabulary 64 --ranks 4 --hosts 3 --links fast
 refused '^tutti plan: --hosts 2: links between hosts are not measured here; give --links' plan gpt --vocabulary 64 --ranks 4 --hosts 2
 refused '^tutti plan: --measure runs layouts on this host' plan gpt --vocabulary 64 --ranks 4 --hosts 2 --links fast --measure 1
