@@ -264,6 +264,8 @@ static void bad_input(tutti_comm *comm)
     CHECK(tutti_actors_create(NULL, NULL, &none) == TUTTI_ERR_ARGUMENT);
     CHECK(tutti_actors_free(NULL) == TUTTI_OK && tutti_actors_error(actors) == NULL);
     CHECK(tutti_actor_create(actors, NULL) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_actor_create(actors, &(tutti_actor_options){.name = "x", .handle = handle}) == TUTTI_ERR_ARGUMENT);
+    tells(actors, TUTTI_ERR_ARGUMENT, "struct_size is not set");
     CHECK(tutti_actor_create(actors, OPTIONS(.name = "x")) == TUTTI_ERR_ARGUMENT);
     tells(actors, TUTTI_ERR_ARGUMENT, "has no `handle`");
     CHECK(tutti_actor_create(actors, OPTIONS(.name = name, .handle = handle)) == TUTTI_ERR_ARGUMENT);

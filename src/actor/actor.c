@@ -79,12 +79,15 @@ static tutti_status check(tutti_actors *actors, const tutti_actor_options *given
 {
     tutti_error error;
     const char *why = NULL;
-    if (actors == NULL || given == NULL || given->struct_size == 0)
-        return tti_latest_stray("actor_create", TUTTI_ERR_ARGUMENT,
-                                "actor_create: `actors` or `options` is NULL, or its struct_size is not set");
+    if (actors == NULL) return tti_latest_stray("actor_create", TUTTI_ERR_ARGUMENT, "actor_create: `actors` is NULL");
     if (actors->fork_count != tti_fork_count())
         return tti_latest_stray("actor_create", TUTTI_ERR_FORKED,
                                 "actor_create: these actors belong to the parent process");
+    if (given == NULL || given->struct_size == 0) {
+        tti_actors_describe(actors, &error, TTI_ACTORS, TUTTI_ERR_ARGUMENT, -1,
+                            "actor_create: `options` is NULL, or its struct_size is not set");
+        return tti_actors_refuse(actors, &error);
+    }
     *options = options_of(given);
     if (tti_actor_check_name(options->name, &why) != TUTTI_OK)
         tti_actors_describe(actors, &error, TTI_ACTORS, TUTTI_ERR_ARGUMENT, -1, "actor_create: `name` %s", why);
