@@ -4,8 +4,10 @@
  */
 #include "cli/cli.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <tutti/train.h>
 
 static const struct cli_flag ckpt_flags[] = {{.row = {.name = NULL}}};
@@ -68,6 +70,19 @@ static int list(int argc, char **argv)
     return listing.status;
 }
 
+static bool is_folder(const char *path)
+{
+    struct stat about;
+    return stat(path, &about) == 0 && S_ISDIR(about.st_mode);
+}
+
+/* A checkpoint that is there and lacks a file is as damaged as one whose file was changed, and no bad command line. */
+static int blame(const char *path, const tutti_error *error)
+{
+    if (error->system_errno == ENOENT && is_folder(path)) return cli_fail("ckpt", "%s", error->text);
+    return cli_blame("ckpt", error);
+}
+
 static int verify(int argc, char **argv)
 {
     int status = CLI_OK;
@@ -76,7 +91,7 @@ static int verify(int argc, char **argv)
         tutti_checkpoint *checkpoint = NULL;
         tutti_error error;
         if (tutti_checkpoint_open(argv[i], true, &checkpoint, &error) != TUTTI_OK) {
-            status = cli_blame("ckpt", &error);
+            status = blame(argv[i], &error);
             continue;
         }
         printf("%s: whole, %" PRIu64 " bytes\n", tutti_checkpoint_path(checkpoint), tutti_checkpoint_bytes(checkpoint));
@@ -98,7 +113,7 @@ static int diff(int argc, char **argv)
     int status = CLI_OK;
     if (argc != 2) return cli_refuse("ckpt", "diff takes two checkpoints");
     for (int i = 0; i < 2 && status == CLI_OK; i++)
-        if (tutti_checkpoint_open(argv[i], true, &both[i], &error) != TUTTI_OK) status = cli_blame("ckpt", &error);
+        if (tutti_checkpoint_open(argv[i], true, &both[i], &error) != TUTTI_OK) status = blame(argv[i], &error);
     if (status == CLI_OK && tutti_checkpoint_diff(both[0], both[1], print_line, &status, &error) != TUTTI_OK)
         status = cli_blame("ckpt", &error);
     for (int i = 0; i < 2; i++) tutti_checkpoint_free(both[i]);

@@ -344,6 +344,14 @@ printf 'X' | dd of=broken/step-00000012/model.safetensors bs=1 seek=3000 conv=no
 tool ckpt verify broken/step-00000012
 check 'verify: damaged' 1 $STATUS
 matches 'verify names the file' 'broken/step-00000012/model.safetensors: its bytes are not those that were saved' "$ERR"
+cp -r two filefree
+rm filefree/step-00000012/model.safetensors
+tool ckpt verify filefree/step-00000012
+check 'verify: a file is missing' 1 $STATUS
+tool ckpt diff filefree/step-00000012 two
+check 'diff: a file is missing' 1 $STATUS
+tool ckpt verify filefree/step-00000099
+check 'verify: there is no such checkpoint' 2 $STATUS
 tool train gpt "${SMALL[@]}" --save broken --resume --seed 2
 matches 'the damaged one is named' 'broken/step-00000012 is damaged, the one before it is tried' "$ERR"
 matches 'the one before is used' '^going on from broken/step-00000006$' "$OUT"
