@@ -35,7 +35,7 @@ static int refuse_name(const struct cli_page *page, const char *path, int line, 
     const char *names[SETTINGS];
     size_t count = 0;
     for (const struct cli_flag *flag = page->flags; flag->row.name != NULL && count < SETTINGS; flag++)
-        names[count++] = flag->row.name;
+        if (strcmp(flag->row.name, "config") != 0) names[count++] = flag->row.name;
     const char *near = tutti_nearest(name, names, count);
     if (near == NULL)
         return cli_refuse("train", "%s:%d: there is no setting '%s'; lines are flags without --, as in: steps 500",

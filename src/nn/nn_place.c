@@ -113,7 +113,9 @@ static tutti_status check_ranks(tutti_model *model, int grains, int ranks)
     char fitting[160], more[80] = "";
     if (tti_width_fits(grains, ranks)) return TUTTI_OK;
     list_ranks(grains, fitting, sizeof fitting);
-    if (indivisible(model, ranks) == NULL) snprintf(more, sizeof more, "; --width-grains %d allows it", ranks);
+    const tutti_layer *odd = indivisible(model, ranks);
+    if (odd == NULL) snprintf(more, sizeof more, "; --width-grains %d allows it", ranks);
+    if (odd != NULL) snprintf(more, sizeof more, "; %d heads cannot be shared by %d ranks", odd->units, ranks);
     return tti_model_refuse(model, NULL, TUTTI_ERR_ARGUMENT, "tensor=%d: %d width grain%s to %s rank%s%s", ranks,
                             grains, grains == 1 ? " goes" : "s go", fitting, grains == 1 ? "" : "s", more);
 }

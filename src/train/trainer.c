@@ -338,9 +338,9 @@ static tutti_status describe(struct tutti_trainer *t, tutti_error *error)
     if (!t->options.fast && (size_t)t->size > grains)
         return tti_error_set(
             error, TUTTI_ERR_ARGUMENT, 0,
-            "%d ranks are more than %zu grains: every rank needs a grain; use fewer ranks, more grains "
+            "%d ranks are more than %zu grain%s: every rank needs a grain; use fewer ranks, more grains "
             "and a batch of as many samples, or fast",
-            t->size, grains);
+            t->size, grains, grains == 1 ? "" : "s");
     t->cells = t->options.fast ? (size_t)t->size : grains;
     t->mine = tti_tree_share(t->cells, t->rank, t->size);
     TTI_TRY(open_data(t, error));

@@ -108,8 +108,8 @@ tutti_status tti_trainer_pipeline_plan(struct tutti_trainer *t, tutti_error *err
     struct tti_trainer_pipeline *made = t->pipeline = tti_calloc(1, sizeof *made);
     if (made == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a pipeline");
     if (t->options.fast)
-        return tti_error_set(error, TUTTI_ERR_UNSUPPORTED, 0,
-                             "a pipeline works on grains: fast and pipe=%d do not go together",
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                             "a pipeline works on grains: fast and pipe=%d do not go together; leave one of them out",
                              t->mesh.sizes[TTI_MESH_PIPE]);
     TTI_TRY(is_named(t->options.pipeline) ? build_table(t, made, error) : read_table(t, made, error));
     made->about.struct_size = sizeof made->about;

@@ -488,6 +488,7 @@ refused '^tutti train: data: empty is empty' gpt --data empty
 refused 'has 2200 tokens, 220 of them held out; a context of 500 needs 501' gpt --data text --context 500
 refused '^tutti train: bad.csv:2: column 2 is "x", not a number' mlp --data bad.csv
 refused 'ranks are more than 8 grains' gpt "${SMALL[@]}" --ranks 9
+refused 'fast and pipe=2 do not go together; leave one of them out' gpt "${SMALL[@]}" --ranks 2 --mesh pipe=2 --fast
 refused 'is of another model: layers is 1 there, 2 here' gpt "${SMALL[@]}" --save one --resume --layers 2
 refused 'there is one/step-00000012 already: go on from it with --resume' gpt "${SMALL[@]}" --save one
 refused "unknown model 'gtp'" gtp --data text
@@ -508,6 +509,7 @@ refused '^tutti train: the folder /dev/null cannot be opened' gpt "${SMALL[@]}" 
 refused '^tutti train: --metrics - and --plot - both write to stdout' gpt "${SMALL[@]}" --metrics - --plot -
 refused "there is no setting '.*'; lines are flags without --" --config <(echo '{"steps": 3}')
 refused "there is no setting 'layres'; did you mean 'layers'\?" --config <(echo layres 3)
+refused "there is no setting 'config'; lines are flags without --" --config <(echo config other.conf)
 refused 'layers: "x" is not understood' --config <(echo layers x)
 refused ':3: fast is set already, in line 1' --config <(printf 'fast 1\n\nfast 0\n')
 refused "^tutti train: one --config at a time: 'small.conf' or 'odd.conf'" --config small.conf --config=odd.conf
