@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * fold: every output gets the canonical tree over all inputs (reduce.h), or its slice of it. Of few inputs all are in
- * registers; of many, groups of eight are.
+ * fold: every output gets the canonical tree over all inputs (reduce.h), or its slice of it. If inputs are few, all are
+ * in registers; otherwise groups of eight are.
  *
- * The tree's nodes are [k * 2^j, (k + 1) * 2^j), cut off at the number of inputs. A group is folded in registers, and groups
- * by a binary counter: entry j of the stack is a node of 2^j groups.
+ * The tree's nodes are [k * 2^j, (k + 1) * 2^j), cut off at the number of inputs. A group is folded in registers, and
+ * groups by a binary counter: entry j of the stack is a node of 2^j groups.
  *
- * Invariant: a thread reads what all inputs have at an element before it writes that element of any output, and nobody else
- * touches it. So an output may be an input.
+ * Invariant: a thread reads what all inputs have at an element before it writes that element of any output, and no
+ * other thread touches it. So an output may be an input.
  */
 
-/* Elements of a pack, which is read at once: 16 bytes, but no more than eight elements, since compiling takes long otherwise,
- * and of many inputs four, since every level of the stack has as many accumulators. */
+/* Elements of a pack, which is read at once: 16 bytes, but no more than eight elements, since compiling takes long
+ * otherwise; and four if inputs are many, since every level of the stack has as many accumulators. */
 #define FOLD_LANES (sizeof(ELEMENT) == 8 ? 2 : sizeof(ELEMENT) == 4 || !IS_FEW ? 4 : 8)
 #define FOLD_GROUP 8
 #define FOLD_LEVELS (IS_FEW ? 1 : 8) /* TTI_GPU_RANKS / FOLD_GROUP is 2^7 */
@@ -21,12 +21,12 @@ union MINE(fold_pack) {
     ELEMENT at[FOLD_LANES];
 };
 
-/* What a part of the grid has to do: elements [first, first + count) of the inputs, for outputs [out, out + outs). */
+/* The work of a part of the grid: elements [first, first + count) of the inputs, for outputs [out, out + outs). */
 struct MINE(fold_part) {
     uint64_t first, count;
     uint32_t out, outs;
     uint64_t head;  /* elements before the first whole pack */
-    uint64_t packs; /* 0: not all pointers allow them */
+    uint64_t packs; /* 0: the pointers do not all allow packs */
 };
 
 INLINE const char *MINE(fold_input)(const struct ARGUMENTS *of, uint32_t k)
@@ -39,7 +39,7 @@ INLINE char *MINE(fold_output)(const struct ARGUMENTS *of, uint32_t k)
     return (char *)(uintptr_t)copied_list_at(of, of->inputs + k);
 }
 
-/* Of a scaled sum; read by no other. */
+/* Returns an input's factor; only scaled sums use it. */
 INLINE double MINE(fold_factor)(const struct ARGUMENTS *of, uint32_t k)
 {
     uint32_t slices = (of->flags & TTI_GPU_SLICES) != 0 ? of->outputs + 1 : 0;
@@ -66,7 +66,7 @@ INLINE struct MINE(fold_part) MINE(fold_part_of)(const struct ARGUMENTS *of, uin
     return made;
 }
 
-/* One pack, or one element, of an input. */
+/* Reads one pack, or one element, of an input. */
 INLINE union MINE(fold_pack) MINE(fold_get)(const struct ARGUMENTS *of, const char *from, int lanes)
 {
     union MINE(fold_pack) made;
@@ -85,7 +85,7 @@ INLINE void MINE(fold_put)(const struct ARGUMENTS *of, char *to, union MINE(fold
         memcpy(to, &value.at[0], sizeof(ELEMENT));
 }
 
-/* The tree over n <= 8 inputs, from `first` on, at one element of their packs. */
+/* Returns the tree over n <= 8 inputs, from `first` on, at one element of their packs. */
 INLINE ACCUMULATOR MINE(fold_group)(const struct ARGUMENTS *of, const union MINE(fold_pack) * in, int lane,
                                     uint32_t first, int n)
 {
@@ -104,7 +104,7 @@ INLINE ACCUMULATOR MINE(fold_group)(const struct ARGUMENTS *of, const union MINE
     return x[0];
 }
 
-/* Group number `pushed` onto the stack. */
+/* Pushes group number `pushed` onto the stack. */
 INLINE void MINE(fold_push)(const struct ARGUMENTS *of, ACCUMULATOR (*stack)[FOLD_LANES], uint32_t pushed, ACCUMULATOR *total, int lanes)
 {
     bool placed = false;
@@ -120,7 +120,7 @@ INLINE void MINE(fold_push)(const struct ARGUMENTS *of, ACCUMULATOR (*stack)[FOL
     }
 }
 
-/* The whole tree, of as many groups as were pushed. */
+/* Returns the whole tree, over as many groups as were pushed. */
 INLINE ACCUMULATOR MINE(fold_top)(const struct ARGUMENTS *of, ACCUMULATOR (*stack)[FOLD_LANES], uint32_t pushed, int lane)
 {
     ACCUMULATOR total = 0;
@@ -135,7 +135,7 @@ INLINE ACCUMULATOR MINE(fold_top)(const struct ARGUMENTS *of, ACCUMULATOR (*stac
     return total;
 }
 
-/* `lanes` elements of a part, from number i on, to all its outputs. */
+/* Writes `lanes` elements of a part, from number i on, to all its outputs. */
 INLINE void MINE(fold_write)(const struct ARGUMENTS *of, const struct MINE(fold_part) * part, uint64_t i,
                              union MINE(fold_pack) value, int lanes)
 {
@@ -143,7 +143,7 @@ INLINE void MINE(fold_write)(const struct ARGUMENTS *of, const struct MINE(fold_
         MINE(fold_put)(of, MINE(fold_output)(of, part->out + k) + i * sizeof(ELEMENT), value, lanes);
 }
 
-/* Reads, folds and writes them. */
+/* Reads, folds and writes such elements. */
 INLINE void MINE(fold_some)(const struct ARGUMENTS *of, const struct MINE(fold_part) * part, uint64_t i, int lanes, int n)
 {
     ACCUMULATOR stack[FOLD_LEVELS][FOLD_LANES] = {{0}};
@@ -172,8 +172,8 @@ INLINE void MINE(fold_packs)(const struct ARGUMENTS *of, const struct MINE(fold_
         MINE(fold_some)(of, part, part->head + i * FOLD_LANES, FOLD_LANES, (int)of->inputs);
 }
 
-/* The same for n inputs, which is 2, 4 or 8 and known when this is compiled: eight packs are read before any is folded,
- * of as many places as that makes. */
+/* Does the same for n inputs, which is 2, 4 or 8 and known when this is compiled: eight packs are read before any is
+ * folded, from as many places as that makes. */
 INLINE void MINE(fold_eights)(const struct ARGUMENTS *of, const struct MINE(fold_part) * part, int n)
 {
     uint64_t step = thread_count();

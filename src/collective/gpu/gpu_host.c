@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels for device `host`: the same sources as for GPUs, compiled by the C compiler, where a kernel is one thread. One
- * function does all reductions on a type. Its accumulators are wide enough for any of them, and are brought back to the
- * width that a GPU has after every step.
+ * The kernels for device `host`: the same sources as for GPUs, compiled by the C compiler, where a kernel is one
+ * thread. One function does all reductions on a type. Its accumulators are wide enough for any of them, and after every
+ * step they are reduced to the width that a GPU has.
  */
 #include "collective/gpu/gpu_host.h"
 
@@ -23,7 +23,7 @@
     {                                                                                                                  \
         switch (reduction) {                                                                                           \
             LIST(LOAD_CASE, T, 0)                                                                                      \
-        default: return 0; /* refused by tti_gpu_prepare */                                                            \
+        default: return 0; /* tti_gpu_prepare refuses it */                                                            \
         }                                                                                                              \
     }                                                                                                                  \
     static accumulator fold_any_##T(uint32_t reduction, accumulator x, accumulator y)                                  \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What device `host` runs as kernels: functions of the structs of gpu_arguments.h, for short and for long lists,
- * whose `reduction` is set.
+ * The functions that device `host` runs as kernels. They take the structs of gpu_arguments.h, for short and for long
+ * lists, whose `reduction` is set.
  */
 #ifndef TTI_COLLECTIVE_GPU_HOST_H
 #define TTI_COLLECTIVE_GPU_HOST_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which program a call needs: one for each kind of work, type, reduction and length of lists.
+ * Chooses the program for a call: there is one for each kind of work, type, reduction and length of lists.
  */
 #include "collective/gpu/gpu_kernels.h"
 
@@ -12,7 +12,7 @@
 #include "device/program.h"
 #include <assert.h>
 
-/* The names of the kernels, few and many, and what their sources are compiled for. */
+/* The names of the kernels, few and many, and the names for which their sources are compiled. */
 struct row {
     const char *fold[2], *scan[2];
     const char *type, *reduction; /* NULL: the pair is not defined */
@@ -29,7 +29,7 @@ static const struct row rows[TUTTI_TYPE_COUNT][TTI_KERNEL_REDUCTIONS] = {
 };
 static const char *const move_names[2] = {"move_few", "move_many"};
 
-/* The same bits as on the CPU: no fused multiply-add, subnormal numbers, correct rounding. */
+/* Options for the same bits as on the CPU: no fused multiply-add, subnormal numbers, correct rounding. */
 static const char *const common_options[] = {
     "--device-as-default-execution-space", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true", "-w"};
 

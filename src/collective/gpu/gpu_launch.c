@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From a call to the kernel's arguments and the shape of its launch. Lists lie among the arguments where they fit, else in
- * pinned memory that the kernel reads.
+ * Makes the kernel's arguments and the shape of its launch from a call. Lists lie among the arguments if they fit, else
+ * in pinned memory that the kernel reads.
  */
 #include "collective/gpu/gpu_kernels.h"
 
@@ -14,11 +14,11 @@
 #include <string.h>
 
 enum {
-    BLOCK = 256,             /* threads */
-    BLOCKS = 32,             /* for each multiprocessor, if there is enough to do: more than run at once */
-    GRID_Y = 65535,          /* most that a grid has */
-    LIST_WORDS = 1 << 30,    /* most of a list */
-    COPIED_BYTES = 48 * 1024 /* most that a block can copy */
+    BLOCK = 256,             /* threads of a block */
+    BLOCKS = 32,             /* most blocks for each multiprocessor: more than run at once */
+    GRID_Y = 65535,          /* the most that a grid allows */
+    LIST_WORDS = 1 << 30,    /* most words of a list */
+    COPIED_BYTES = 48 * 1024 /* most bytes that a block can copy */
 };
 
 /* The arguments of `few` are the beginning of those of `many`. */
@@ -26,14 +26,14 @@ static_assert(offsetof(struct tti_gpu_few, lists) == offsetof(struct tti_gpu_man
 static_assert(sizeof(struct tti_gpu_many) <= 4096, "every GPU takes so many bytes of arguments");
 static_assert((4 * TTI_GPU_RANKS + 1) * sizeof(uint64_t) <= COPIED_BYTES, "a fold's lists can be copied");
 
-/* A launch in the making. */
+/* A launch that is being made. */
 struct making {
     struct tti_stream *stream;
     const struct tti_gpu_kernel *of;
-    const struct tti_kernel *kernel; /* the one of the two */
+    const struct tti_kernel *kernel; /* the one of the two that will run */
     struct tti_gpu_launch *launch;
     struct tti_gpu_many arguments;
-    uint64_t *lists; /* where they are written */
+    uint64_t *lists; /* where the lists are written */
 };
 
 /* ---- Arguments ---------------------------------------------------------------------------------------------------- */
@@ -48,7 +48,7 @@ static tutti_status refuse(const char *what, tutti_error *error)
     return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "%s", what);
 }
 
-/* The address of enlisted memory for kernels; of NULL: 0. */
+/* Returns the address for kernels of memory that is registered with the device; 0 for NULL. */
 static tutti_status address_of(struct tti_device *device, const void *enlisted, uint64_t *address, tutti_error *error)
 {
     *address = enlisted == NULL ? 0 : number_of(device->ops->address(device, (void *)(uintptr_t)enlisted));
@@ -72,7 +72,8 @@ static tutti_status take_lists(struct making *making, size_t words, tutti_error 
     return status;
 }
 
-/* What all kernels have. `words`: of the lists; `kernel`: the one that will run. Lists are not cleared. */
+/* Fills in the arguments that all kernels have. `words`: those of the lists; `kernel`: the one that will run. Lists are
+ * not cleared. */
 static tutti_status begin(struct making *making, const struct tti_kernel *kernel, size_t words, tutti_error *error)
 {
     const struct tti_gpu_launch *launch = making->launch;
@@ -102,8 +103,8 @@ static uint64_t divide_up(uint64_t a, uint64_t b)
     return a / b + (a % b != 0);
 }
 
-/* A grid is as wide as its largest part needs, of `most` pieces of work, but no wider than that part's share of all the
- * blocks that the GPU runs at once; of `sum` pieces in all parts. */
+/* Returns the width of a grid: as wide as its largest part needs, which has `most` pieces of work, but no wider than
+ * that part's share of all the blocks that the GPU runs at once. `sum`: the pieces of all parts. */
 static unsigned grid_width(const struct tti_gpu_kernel *kernel, uint64_t most, uint64_t sum)
 {
     uint64_t blocks = (uint64_t)kernel->multiprocessors * BLOCKS, wanted = divide_up(most, BLOCK);
@@ -132,7 +133,7 @@ static tutti_status end(struct making *making, uint64_t most, uint64_t sum, tutt
 
 /* ---- Fold and scan ------------------------------------------------------------------------------------------------ */
 
-/* How pointers lie: those that are NULL do not count. */
+/* How pointers are aligned; NULL pointers do not count. */
 struct alignment {
     uintptr_t all, differ, first;
 };
@@ -177,7 +178,7 @@ static uint64_t *write_factors(uint64_t *at, const struct tti_gpu_kernel *kernel
     return at + count;
 }
 
-/* What fold and scan have in common, after begin. */
+/* Fills in the arguments that fold and scan have in common, after begin. */
 static void describe(struct making *making, int inputs, int outputs, size_t count, uint32_t flags)
 {
     struct tti_gpu_many *arguments = &making->arguments;
@@ -190,7 +191,7 @@ static void describe(struct making *making, int inputs, int outputs, size_t coun
     arguments->reduction = is_scaled(making->of) ? TTI_KERNEL_SCALED_SUM : (uint32_t)reducer->code;
 }
 
-/* The most elements of a slice; `lists` gets where each begins, and where the last one ends. */
+/* Writes to `lists` where each slice begins, and where the last one ends; returns the most elements of a slice. */
 static uint64_t write_slices(uint64_t *lists, const struct tti_gpu_fold *fold)
 {
     uint64_t first = 0, most = 0;
@@ -273,16 +274,16 @@ static bool is_void(const struct tti_gpu_flow *flow)
     return flow->bytes == 0 || flow->from == flow->to;
 }
 
-/* Whether both are read from one place, which is done once. */
+/* Returns true if both read the same source, which is read once then. */
 static bool go_together(const struct tti_gpu_flow *flow, const struct tti_gpu_flow *next)
 {
     return flow->from == next->from && flow->bytes == next->bytes && !flow->swap && !next->swap;
 }
 
-/* What a list comes to. */
+/* The totals of a list of flows. */
 struct flows {
     size_t heads, targets;
-    uint64_t most, sum; /* bytes of a head, and of all */
+    uint64_t most, sum; /* bytes of the largest head, and of all heads */
 };
 
 static struct flows count_flows(const struct tti_gpu_flow *flows, size_t flow_count)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sources of the kernels as text, for NVRTC, which cmake/embed.cmake makes when the library is built; and the programs
- * that are compiled from them.
+ * The sources of the kernels as text, for NVRTC, which cmake/embed.cmake makes when the library is built; and the
+ * programs that are compiled from them.
  */
 #ifndef TTI_COLLECTIVE_GPU_SOURCE_H
 #define TTI_COLLECTIVE_GPU_SOURCE_H
@@ -18,7 +18,7 @@ struct tti_gpu_program {
     const char *options[TTI_GPU_OPTIONS];
 };
 
-/* `reducer` was accepted by tti_gpu_prepare, or is NULL for move. */
+/* Fills in a program. `reducer` was accepted by tti_gpu_prepare, or is NULL for move. */
 void tti_gpu_program_of(enum tti_gpu_work work, const struct tti_reducer *reducer, bool many,
                         struct tti_gpu_program *made);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the kernels' sources (*.cu) stand on: NVRTC compiles them for GPUs, the C compiler for device `host`, where a kernel
- * is one block of one thread. They are written in what both languages have in common, and include nothing: these files are
- * put before each other (cmake/embed.cmake), without their includes.
+ * What the kernels' sources (*.cu) use. NVRTC compiles them for GPUs, the C compiler for device `host`, on which a
+ * kernel is one block of one thread. They use only what both languages have in common, and include nothing:
+ * cmake/embed.cmake joins these files without their includes.
  *
  *     KERNEL(name)            the entry; a block calls body(&arguments, part) for the parts that are its own
- *     thread_index()          of a part: a thread has every thread_count()-th piece of work, from this one on
+ *     thread_index()          within a part: a thread does every thread_count()-th piece of work, from this one on
  *     list_at(arguments, i)   word i of the arguments' lists; copied_list_at: the same, fast when read again and again
  */
 #ifndef TTI_COLLECTIVE_GPU_THREAD_H
@@ -25,8 +25,9 @@
 #define NAME_3(a, b, c) PASTE_3(a, b, c)
 #define NAME_4(a, b, c, d) PASTE_4(a, b, c, d)
 
-/* A source that reduces is compiled for one TYPE, REDUCTION (of arithmetic.h) and SIZE, `few` or `many`; what it defines is
- * called MINE. Device `host` has one function for all reductions on a type, which is told the reduction: `any`. */
+/* A source that reduces is compiled for one TYPE, REDUCTION (of arithmetic.h) and SIZE, `few` or `many`; its own names
+ * are made by MINE. Device `host` has one function for all reductions on a type, which gets the reduction as an
+ * argument: `any`. */
 #define ELEMENT NAME_2(element, TYPE)
 #define ACCUMULATOR NAME_3(accumulator, TYPE, REDUCTION)
 #define ARGUMENTS NAME_2(tti_gpu, SIZE)
@@ -70,7 +71,8 @@ INLINE uint64_t thread_count(void)
     return (uint64_t)gridDim.x * blockDim.x;
 }
 
-/* What is read and written once goes past the caches. `bytes` is 1, 2, 4, 8 or 16, and the address a multiple of it. */
+/* Reads past the caches, for data that are read and written once. `bytes` is 1, 2, 4, 8 or 16, and the address a
+ * multiple of it. */
 INLINE struct wide get_wide(const char *from, int bytes)
 {
     struct wide made = {};
@@ -114,8 +116,8 @@ template <typename arguments> INLINE uint64_t copied_list_at(const arguments *of
     return of->elsewhere != 0 ? copied_lists[i] : of->lists[i];
 }
 
-/* The host's word is read by the first block alone, which tells the others: reads of the host's memory come one by one, a
- * microsecond each. Nothing else comes before that block, so nobody waits for ever. */
+/* Only the first block reads the host's word, and tells the others: reads of the host's memory come one by one, a
+ * microsecond each. Nothing runs before that block, so no block waits for ever. */
 template <typename arguments> INLINE bool is_aborted(const arguments *of)
 {
     volatile uint32_t *relay = (volatile uint32_t *)of->counters + 1;
@@ -131,7 +133,7 @@ template <typename arguments> INLINE bool is_aborted(const arguments *of)
     return aborted;
 }
 
-/* True: the block has work to do. */
+/* Returns true if the block has work to do. */
 template <typename arguments> INLINE bool begin(const arguments *of)
 {
     bool aborted = false;
@@ -141,7 +143,8 @@ template <typename arguments> INLINE bool begin(const arguments *of)
     return __syncthreads_or(aborted) == 0;
 }
 
-/* Whoever sees the word sees all that was written: each block's writes are made known before it is counted. */
+/* A thread that sees the word sees all that was written: each block's writes are made visible before the block is
+ * counted. */
 template <typename arguments> INLINE void end(const arguments *of)
 {
     uint32_t blocks = gridDim.x * gridDim.y;
@@ -187,7 +190,7 @@ INLINE uint64_t thread_count(void)
     return 1;
 }
 
-/* Whoever says that an address is a multiple of `bytes` must be right, as a GPU would stop otherwise. */
+/* A caller that says an address is a multiple of `bytes` must be right, since a GPU would stop otherwise. */
 INLINE struct wide get_wide(const char *from, int bytes)
 {
     struct wide made = {{0}};
@@ -205,7 +208,7 @@ INLINE void put_wide(char *to, struct wide value, int bytes)
 #define list_at(of, i) ((of)->elsewhere != 0 ? ((const uint64_t *)(uintptr_t)(of)->elsewhere)[i] : (of)->lists[i])
 #define copied_list_at(of, i) list_at(of, i)
 
-/* Device `host` has words of word.h only. */
+/* Device `host` has only words of word.h. */
 #define KERNEL(name, arguments, body)                                                                                  \
     static void name(const void *pointer)                                                                              \
     {                                                                                                                  \

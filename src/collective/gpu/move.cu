@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * move: a list of copies. A part of the grid is one source, which is read once, with all its targets; or two places whose
- * contents are exchanged.
+ * move: a list of copies. A part of the grid is one source, which is read once, with all its targets; or two places
+ * whose contents are exchanged.
  *
- * Invariant: one thread reads a piece, and what a swap has at its target, before it writes that piece anywhere.
+ * Invariant: one thread reads a piece, and for a swap the piece at its target, before it writes that piece anywhere.
  */
 
 #define MOVE_AHEAD 4 /* pieces that a thread reads before it writes */
@@ -33,7 +33,7 @@ INLINE char *NAME_2(move_target, SIZE)(const struct ARGUMENTS *of, const struct 
     return (char *)(uintptr_t)list_at(of, part->first + k);
 }
 
-/* Pieces of 16, 8, 4, 2 or 1 bytes: as large as all addresses allow, from the first multiple on. */
+/* Returns the width of pieces, 16, 8, 4, 2 or 1 bytes: as large as all addresses allow, from the first multiple on. */
 INLINE int NAME_2(move_width, SIZE)(const struct ARGUMENTS *of, const struct NAME_2(move_part, SIZE) * part)
 {
     uintptr_t differ = 16;
@@ -42,7 +42,7 @@ INLINE int NAME_2(move_width, SIZE)(const struct ARGUMENTS *of, const struct NAM
     return (int)(differ & (0 - differ));
 }
 
-/* Pieces [0, count) of `width` bytes, from `start` on. */
+/* Moves pieces [0, count) of `width` bytes, from `start` on. */
 INLINE void NAME_2(move_pieces, SIZE)(const struct ARGUMENTS *of, const struct NAME_2(move_part, SIZE) * part,
                                       uint64_t start, uint64_t count, int width)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * scan: the output of rank r gets the canonical tree over the inputs of ranks 0 .. r, or of those below r (reduce_scan.c).
- * Inputs are pushed one by one onto a binary counter, whose entry j is a node of 2^j ranks; after each push, what it holds
- * is folded without changing it.
+ * scan: the output of rank r gets the canonical tree over the inputs of ranks 0 .. r, or of those below r
+ * (reduce_scan.c). Inputs are pushed one by one onto a binary counter, whose entry j is a node of 2^j ranks; after each
+ * push, the counter is folded without changing it.
  *
- * Invariant: a thread reads an element of rank r before it writes that element of rank r, and nobody else touches either. So
- * an output may be its own rank's input.
+ * Invariant: a thread reads an element of rank r before it writes that element of rank r, and no other thread touches
+ * either. So an output may be its own rank's input.
  */
 
 #define SCAN_LANES (sizeof(ELEMENT) == 8 ? 2 : 4) /* elements of a pack, which is read at once */
@@ -17,7 +17,7 @@ union MINE(scan_pack) {
     ELEMENT at[SCAN_LANES];
 };
 
-/* One pack, or one element. */
+/* Reads one pack, or one element. */
 INLINE union MINE(scan_pack) MINE(scan_get)(const struct ARGUMENTS *of, uint32_t rank, uint64_t i, int lanes)
 {
     const char *from = (const char *)(uintptr_t)copied_list_at(of, rank) + i * sizeof(ELEMENT);
@@ -33,7 +33,7 @@ INLINE void MINE(scan_put)(const struct ARGUMENTS *of, uint32_t rank, uint64_t i
 {
     uintptr_t base = (uintptr_t)copied_list_at(of, of->inputs + rank);
     char *to = (char *)(base + i * sizeof(ELEMENT));
-    if (base == 0) return; /* not wanted */
+    if (base == 0) return; /* this output is not written */
     if (lanes > 1 || (of->flags & TTI_GPU_ALIGNED) != 0)
         put_wide(to, value.wide, lanes * (int)sizeof(ELEMENT));
     else
@@ -52,7 +52,7 @@ INLINE void MINE(scan_push)(const struct ARGUMENTS *of, ACCUMULATOR (*stack)[SCA
     }
 }
 
-/* The prefix of all that were pushed. */
+/* Returns the prefix of all that were pushed. */
 INLINE ACCUMULATOR MINE(scan_prefix)(const struct ARGUMENTS *of, ACCUMULATOR (*stack)[SCAN_LANES], uint32_t pushed, int lane)
 {
     ACCUMULATOR total = 0;
@@ -78,7 +78,7 @@ INLINE void MINE(scan_write)(const struct ARGUMENTS *of, ACCUMULATOR (*stack)[SC
     MINE(scan_put)(of, rank, i, out, lanes);
 }
 
-/* `lanes` elements of all ranks, from number i on. */
+/* Scans `lanes` elements of all ranks, from number i on. */
 INLINE void MINE(scan_some)(const struct ARGUMENTS *of, uint64_t i, int lanes)
 {
     ACCUMULATOR stack[SCAN_LEVELS][SCAN_LANES] = {{0}};
