@@ -623,7 +623,8 @@ typedef struct tutti_train_about {
 TUTTI_API void tutti_trainer_describe(const tutti_trainer *trainer, tutti_train_about *about);
 /* Tells what tutti_trainer_describe would say on rank `rank` of `ranks` with these options, or the reason for which the
  * trainer refuses them. It runs the trainer's own functions, without other ranks and without memory for numbers. `data`
- * may be "" if a vocabulary is given. */
+ * may be "" if a vocabulary is given. `copy_bytes` are those of a run whose lost ranks are started again, with a process
+ * for each rank, on one host. */
 TUTTI_API tutti_status tutti_train_plan(const tutti_train_options *options, int ranks, int rank,
                                         tutti_train_about *about, tutti_error *error);
 /* Collective: returns the hash of all weights as they are now, as tutti_weights_hash does. It depends on the number of
@@ -729,7 +730,7 @@ TUTTI_API size_t tutti_train_measure(const tutti_train_options *options, int ten
 typedef struct tutti_train_estimate {
     size_t struct_size;
     tutti_train_about memory; /* of the rank that needs most, */
-    size_t bytes;             /* all purposes together, */
+    size_t bytes;             /* all purposes together but for the copies, */
     int rank;                 /* and which one that is */
     double seconds;           /* of a step */
     double compute_seconds;   /* of these, the passes of the slowest ranks, the table's idle time included, */

@@ -131,15 +131,16 @@ static void print_row(FILE *stream, size_t number, const struct plan_row *row)
 {
     const tutti_train_estimate *e = &row->estimate;
     char layout[PLAN_LAYOUT_BYTES], time[32], idle[16], all[32], weights[32], gradients[32], optimizer[32],
-        activations[32], buffers[32], sent[32];
+        activations[32], buffers[32], copies[32], sent[32];
     (void)snprintf(idle, sizeof idle, "%.1f%%", 100 * e->idle);
-    (void)fprintf(stream, "%3zu  %-46s %10s %6s %10s %10s %10s %10s %10s %10s %10s %6zu\n", number,
+    (void)fprintf(stream, "%3zu  %-46s %10s %6s %10s %10s %10s %10s %10s %10s %10s %10s %6zu\n", number,
                   plan_layout_text(row, layout), time_text(e->seconds, time), idle,
                   plan_bytes_text((double)e->bytes, all), plan_bytes_text((double)e->memory.parameter_bytes, weights),
                   plan_bytes_text((double)e->memory.gradient_bytes, gradients),
                   plan_bytes_text((double)e->memory.optimizer_bytes, optimizer),
                   plan_bytes_text((double)e->memory.activation_bytes, activations),
-                  plan_bytes_text((double)e->memory.communication_bytes, buffers), plan_bytes_text(e->sent_bytes, sent),
+                  plan_bytes_text((double)e->memory.communication_bytes, buffers),
+                  plan_bytes_text((double)e->memory.copy_bytes, copies), plan_bytes_text(e->sent_bytes, sent),
                   e->operations);
 }
 
@@ -189,11 +190,15 @@ void plan_print(FILE *stream, const struct plan *plan)
                   (long long)values->ranks, hosts, plan->cores, sharing, plan->count);
     (void)fprintf(stream, ", %zu possible, %zu fit\n\n", plan->possible, plan->fitting);
     if (show > 0)
-        (void)fprintf(stream, "%3s  %-46s %10s %6s %10s %10s %10s %10s %10s %10s %10s %6s\n", "", "layout", "step",
-                      "idle", "memory", "weights", "gradients", "optimizer", "activation", "buffers", "sent", "ops");
+        (void)fprintf(stream, "%3s  %-46s %10s %6s %10s %10s %10s %10s %10s %10s %10s %10s %6s\n", "", "layout", "step",
+                      "idle", "memory", "weights", "gradients", "optimizer", "activation", "buffers", "copies", "sent",
+                      "ops");
     for (size_t i = 0; i < show; i++) print_row(stream, i + 1, &plan->rows[i]);
     if (show < plan->fitting) (void)fprintf(stream, "     and %zu more: --show 0\n", plan->fitting - show);
-    if (show > 0) (void)fprintf(stream, "memory: of the rank that needs most; sent, ops: of one rank in one step\n");
+    if (show > 0)
+        (void)fprintf(stream,
+                      "memory: of the rank that needs most; copies: that much more under tutti run --max-restarts; "
+                      "sent, ops: of one rank in one step\n");
     print_missing(stream, plan);
     print_refused(stream, plan);
 }
@@ -251,11 +256,12 @@ static void json_row(FILE *stream, const struct plan *plan, const struct plan_ro
         (void)fputc('}', stream);
         return;
     }
-    (void)fprintf(stream,
-                  ", \"fits\": %s, \"bytes\": %zu, \"rank\": %d, \"parameter_bytes\": %zu, \"gradient_bytes\": %zu, "
-                  "\"optimizer_bytes\": %zu, \"activation_bytes\": %zu, \"communication_bytes\": %zu, ",
-                  row->fits ? "true" : "false", e->bytes, e->rank, e->memory.parameter_bytes, e->memory.gradient_bytes,
-                  e->memory.optimizer_bytes, e->memory.activation_bytes, e->memory.communication_bytes);
+    (void)fprintf(
+        stream,
+        ", \"fits\": %s, \"bytes\": %zu, \"rank\": %d, \"parameter_bytes\": %zu, \"gradient_bytes\": %zu, "
+        "\"optimizer_bytes\": %zu, \"activation_bytes\": %zu, \"communication_bytes\": %zu, \"copy_bytes\": %zu, ",
+        row->fits ? "true" : "false", e->bytes, e->rank, e->memory.parameter_bytes, e->memory.gradient_bytes,
+        e->memory.optimizer_bytes, e->memory.activation_bytes, e->memory.communication_bytes, e->memory.copy_bytes);
     (void)fprintf(stream,
                   "\"seconds\": %.9g, \"compute_seconds\": %.9g, \"update_seconds\": %.9g, \"comm_seconds\": %.9g, "
                   "\"idle\": %.6g, \"operations\": %zu, \"sent_bytes\": %.0f, ",

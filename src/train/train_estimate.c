@@ -249,6 +249,16 @@ static tutti_status check_units(const struct tutti_trainer *t, const tutti_train
                          costs->unit_count, units);
 }
 
+/* Of the rank that needs most. They are not in its sum: only where lost ranks are started again are there any. */
+static tutti_status find_copies(const tutti_train_options *options, int ranks, const double *unit_costs,
+                                tutti_train_estimate *estimate, tutti_error *error)
+{
+    tutti_train_about about;
+    TTI_TRY(tti_trainer_plan_healing(options, ranks, estimate->rank, unit_costs, &about, error));
+    estimate->memory.copy_bytes = about.copy_bytes;
+    return TUTTI_OK;
+}
+
 static tutti_status estimate_ranks(const tutti_train_options *options, int ranks, const tutti_train_costs *costs,
                                    const double *unit_costs, tutti_train_estimate *estimate, tutti_error *error)
 {
@@ -263,6 +273,7 @@ static tutti_status estimate_ranks(const tutti_train_options *options, int ranks
         tutti_trainer_free(t);
     }
     TTI_TRY(status);
+    TTI_TRY(find_copies(options, ranks, unit_costs, estimate, error));
     if (estimate->compute_seconds > 0) estimate->idle = most(1 - sums.working / (estimate->compute_seconds * ranks), 0);
     estimate->seconds = estimate->compute_seconds + sums.after;
     if (costs->cores > 0 && (int64_t)costs->cores < ranks * options->threads) /* they take turns */

@@ -540,6 +540,7 @@ tutti_status tutti_trainer_create(tutti_comm *comm, const tutti_train_options *o
 static void free_shared(struct tutti_trainer *t)
 {
     tti_copies_free(t);
+    if (!tti_trainer_is_planned(t)) tti_free(t->places); /* a plan has borrowed them */
     tti_background_free(t);
     tti_trainer_pipeline_free(t);
     tutti_pass_free(t->pass);

@@ -96,11 +96,13 @@ struct tutti_trainer {
     bool locked;                       /* the folder of checkpoints, by `lock` */
     int lock;
 
-    bool heals;                /* lost ranks are started again */
-    struct tti_copies *copies; /* NULL: nothing is copied */
-    struct tti_held *held;     /* from before a loss, until the trainer is whole again; NULL: nothing */
-    bool unmade;               /* restoring has begun, and has not succeeded */
-    tutti_train_step taken;    /* the last step; struct_size 0: none */
+    bool heals;                    /* lost ranks are started again */
+    struct tti_copies *copies;     /* NULL: nothing is copied */
+    struct tti_rank_place *places; /* [world_size]: where ranks are; NULL: not known */
+    size_t planned_copies;         /* a planned trainer's bytes of images */
+    struct tti_held *held;         /* from before a loss, until the trainer is whole again; NULL: nothing */
+    bool unmade;                   /* restoring has begun, and has not succeeded */
+    tutti_train_step taken;        /* the last step; struct_size 0: none */
     char restored_from[PATH_MAX];
     double *known_costs; /* what the pipeline was balanced by; NULL: not known */
     int teacher;         /* the rank whose costs all take */
@@ -274,6 +276,9 @@ tutti_status tti_trainer_make_pass(struct tutti_trainer *trainer, const tutti_pa
 /* A planned trainer; unit_costs may be NULL. To be freed with tutti_trainer_free, also after a failure. */
 tutti_status tti_trainer_plan(const tutti_train_options *options, int ranks, int rank, const double *unit_costs,
                               struct tutti_trainer **trainer, tutti_error *error);
+/* What a rank takes, with the copies that it has where lost ranks are started again. */
+tutti_status tti_trainer_plan_healing(const tutti_train_options *options, int ranks, int rank, const double *unit_costs,
+                                      tutti_train_about *about, tutti_error *error);
 /* What this rank of a trainer takes with these options in place of its own. */
 tutti_status tti_trainer_plan_like(const struct tutti_trainer *trainer, const tutti_train_options *options,
                                    tutti_train_about *about, tutti_error *error);

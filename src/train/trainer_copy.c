@@ -24,25 +24,19 @@ struct tti_copies {
 
 /* ---- Who keeps whose ------------------------------------------------------------------------------------------- */
 
-/* Where a rank is, and how large its image. */
-struct place {
-    int64_t host, process;
-    uint64_t bytes;
-};
-
-static bool is_apart(const struct place *a, const struct place *b, bool hosts)
+static bool is_apart(const struct tti_rank_place *a, const struct tti_rank_place *b, bool hosts)
 {
     return a->host != b->host || (!hosts && a->process != b->process);
 }
 
-static bool has_hosts(const struct place *places, int size)
+static bool has_hosts(const struct tti_rank_place *places, int size)
 {
     for (int r = 1; r < size; r++)
         if (places[r].host != places[0].host) return true;
     return false;
 }
 
-static int count_apart(const struct place *places, int size, int shift, bool hosts)
+static int count_apart(const struct tti_rank_place *places, int size, int shift, bool hosts)
 {
     int count = 0;
     for (int r = 0; r < size; r++) count += is_apart(&places[r], &places[(r + shift) % size], hosts);
@@ -51,7 +45,7 @@ static int count_apart(const struct place *places, int size, int shift, bool hos
 
 /* Rank r's keeper is r + shift: so each keeps one at most. The least shift with which most are on other hosts, and of these most in
  * other processes. */
-static int find_shift(const struct place *places, int size)
+static int find_shift(const struct tti_rank_place *places, int size)
 {
     int best = 0, best_hosts = 0, best_processes = 0;
     for (int shift = 1; shift < size; shift++) {
@@ -67,19 +61,47 @@ static int find_shift(const struct place *places, int size)
 
 /* Of all ranks. */
 struct places {
-    const struct place *list; /* [size] */
+    const struct tti_rank_place *list; /* [size] */
     int shift;
     bool hosts; /* there are several */
 };
 
+static struct places places_of(const struct tti_rank_place *list, int size)
+{
+    return (struct places){list, find_shift(list, size), has_hosts(list, size)};
+}
+
 /* -1: its image is had elsewhere too, or there is no other process. */
 static int keeper_of(const struct tutti_trainer *t, const struct places *places, int rank)
 {
-    const struct place *list = places->list;
+    const struct tti_rank_place *list = places->list;
     const int keeper = (rank + places->shift) % t->world_size, class = tti_image_class(t, rank);
     for (int r = 0; r < t->world_size; r++)
         if (tti_image_class(t, r) == class && is_apart(&list[r], &list[rank], places->hosts)) return -1;
     return is_apart(&list[keeper], &list[rank], false) ? keeper : -1;
+}
+
+static int owner_of(const struct tutti_trainer *t, const struct places *places)
+{
+    int owner = -1;
+    for (int r = 0; r < t->world_size; r++)
+        if (keeper_of(t, places, r) == t->world_rank) owner = r;
+    return owner;
+}
+
+static bool makes_images(const struct tutti_trainer *t)
+{
+    return t->heals && t->options.copy_every > 0 && tti_image_classes(t) > 1;
+}
+
+bool tti_copies_plan(const struct tutti_trainer *t, int *owner)
+{
+    if (!makes_images(t)) return false;
+    struct tti_rank_place apart[t->world_size];
+    for (int r = 0; r < t->world_size; r++) apart[r] = (struct tti_rank_place){.process = r};
+    const struct places places = places_of(t->places != NULL ? t->places : apart, t->world_size);
+    *owner = owner_of(t, &places);
+    return true;
 }
 
 /* ---- Making ---------------------------------------------------------------------------------------------------- */
@@ -92,26 +114,26 @@ static bool fit_image(struct tti_image *image, int rank, size_t bytes)
     return rank < 0 || tti_image_make(image, rank, bytes);
 }
 
-static bool make_images(struct tutti_trainer *t, const struct tti_copies *copies, const struct place *places)
+static bool make_images(struct tutti_trainer *t, const struct tti_copies *copies, const uint64_t *bytes)
 {
     if (t->held == NULL) t->held = tti_calloc(1, sizeof *t->held);
     if (t->held == NULL) return false;
     for (int i = 0; i < TTI_IMAGES; i++) {
         const int rank = i < TTI_KEPT ? t->world_rank : copies->owner;
-        if (!fit_image(&t->held->images[i], rank, rank < 0 ? 0 : (size_t)places[rank].bytes)) return false;
+        if (!fit_image(&t->held->images[i], rank, rank < 0 ? 0 : (size_t)bytes[rank])) return false;
     }
     return true;
 }
 
-static tutti_status plan(struct tutti_trainer *t, const struct place *list, tutti_error *error)
+/* `bytes`: of each rank's image. */
+static tutti_status make_copies(struct tutti_trainer *t, const uint64_t *bytes, tutti_error *error)
 {
-    const struct places places = {list, find_shift(list, t->world_size), has_hosts(list, t->world_size)};
+    const struct places places = places_of(t->places, t->world_size);
     struct tti_copies *copies = t->copies = tti_calloc(1, sizeof *copies);
     if (copies == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for copies of the state");
-    *copies = (struct tti_copies){.trainer = t, .keeper = keeper_of(t, &places, t->world_rank), .owner = -1};
-    for (int r = 0; r < t->world_size; r++)
-        if (keeper_of(t, &places, r) == t->world_rank) copies->owner = r;
-    if (!make_images(t, copies, list))
+    *copies = (struct tti_copies){
+        .trainer = t, .keeper = keeper_of(t, &places, t->world_rank), .owner = owner_of(t, &places)};
+    if (!make_images(t, copies, bytes))
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0,
                              "copy_every: no memory for two copies of the %zu bytes of this rank's state%s",
                              tti_image_bytes(t), copies->owner < 0 ? "" : ", and two of another rank's");
@@ -119,26 +141,37 @@ static tutti_status plan(struct tutti_trainer *t, const struct place *list, tutt
     return TUTTI_OK;
 }
 
-static tutti_status gather_places(struct tutti_trainer *t, struct place *places)
+/* All ranks' items of so many bytes, to be freed with tti_free, also after a failure. */
+static tutti_status gather(struct tutti_trainer *t, const void *mine, size_t bytes, void **all, tutti_error *error)
 {
-    const struct place mine = {tti_host_of(t->comm), getpid(), tti_image_bytes(t)};
-    return tutti_all_gather(tti_inside(tti_trainer_comm(t), "trainer", "who keeps copies"), &mine, places, sizeof mine,
-                            TUTTI_U8);
+    *all = tti_calloc((size_t)t->world_size, bytes);
+    tutti_status status = *all != NULL ? TUTTI_OK
+                                       : tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory to plan copies");
+    TTI_TRY(tti_agree(tti_trainer_comm(t), status, error));
+    status = tutti_all_gather(tti_inside(tti_trainer_comm(t), "trainer", "who keeps copies"), mine, *all, bytes,
+                              TUTTI_U8);
+    if (status != TUTTI_OK) tti_trainer_mesh_error(t->comm, &t->mesh, error);
+    return status;
+}
+
+tutti_status tti_copies_find_places(struct tutti_trainer *t, tutti_error *error)
+{
+    if (!t->heals) return TUTTI_OK;
+    const struct tti_rank_place mine = {tti_host_of(t->comm), getpid()};
+    void *all = NULL;
+    tutti_status status = gather(t, &mine, sizeof mine, &all, error);
+    t->places = all;
+    return status;
 }
 
 tutti_status tti_copies_make(struct tutti_trainer *t, tutti_error *error)
 {
-    if (!t->heals || t->options.copy_every == 0 || tti_image_classes(t) == 1) return TUTTI_OK;
-    struct place *places = tti_calloc((size_t)t->world_size, sizeof *places);
-    tutti_status status = places != NULL ? TUTTI_OK
-                                         : tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory to plan copies");
-    status = tti_agree(tti_trainer_comm(t), status, error);
-    if (status == TUTTI_OK) {
-        status = gather_places(t, places);
-        if (status != TUTTI_OK) tti_trainer_mesh_error(t->comm, &t->mesh, error);
-    }
-    if (status == TUTTI_OK) status = tti_agree(tti_trainer_comm(t), plan(t, places, error), error);
-    tti_free(places);
+    if (!makes_images(t)) return TUTTI_OK;
+    const uint64_t mine = tti_image_bytes(t);
+    void *all = NULL;
+    tutti_status status = gather(t, &mine, sizeof mine, &all, error);
+    if (status == TUTTI_OK) status = tti_agree(tti_trainer_comm(t), make_copies(t, all, error), error);
+    tti_free(all);
     TTI_TRY(status);
     status = tutti_comm_duplicate(tti_inside(tti_trainer_comm(t), "trainer", "copies"), &t->copies->comm);
     if (status != TUTTI_OK) tti_trainer_mesh_error(t->comm, &t->mesh, error);
@@ -208,11 +241,16 @@ tutti_status tti_copies_wait(struct tutti_trainer *t)
     return t->copies->status;
 }
 
-size_t tti_copies_bytes(const struct tutti_trainer *t)
+size_t tti_held_bytes(const struct tti_held *held)
 {
     size_t bytes = 0;
-    for (int i = 0; t->copies != NULL && i < TTI_IMAGES; i++) bytes += t->held->images[i].bytes;
+    for (int i = 0; held != NULL && i < TTI_IMAGES; i++) bytes += held->images[i].bytes;
     return bytes;
+}
+
+size_t tti_copies_bytes(const struct tutti_trainer *t)
+{
+    return tti_trainer_is_planned(t) ? t->planned_copies : t->copies == NULL ? 0 : tti_held_bytes(t->held);
 }
 
 /* ---- The end --------------------------------------------------------------------------------------------------- */

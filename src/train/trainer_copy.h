@@ -20,6 +20,18 @@ struct tti_held {
     struct tti_image images[TTI_IMAGES];
 };
 void tti_held_free(struct tti_held *held); /* NULL is ignored */
+size_t tti_held_bytes(const struct tti_held *held);
+
+/* Where a rank is. */
+struct tti_rank_place {
+    int64_t host, process;
+};
+
+/* Collective: where all ranks are, for this rank's plan. Nothing is found where nothing is to be copied. */
+tutti_status tti_copies_find_places(struct tutti_trainer *trainer, tutti_error *error);
+/* True if this rank is to keep images of its own; then `owner` is the rank whose images it keeps too, or -1. Without places each rank
+ * is taken to be a process of one host. */
+bool tti_copies_plan(const struct tutti_trainer *trainer, int *owner);
 
 /* Collective: plans who keeps whose, and makes memory for that in what the trainer holds, where what is there already does not fit.
  * Nothing is made where nothing is to be copied. */

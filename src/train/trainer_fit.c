@@ -10,6 +10,7 @@
 #include "train/ledger.h"
 #include "train/optimizer.h"
 #include "train/trainer.h"
+#include "train/trainer_copy.h"
 #include <string.h>
 
 /* ---- The largest that fits ------------------------------------------------------------------------------------- */
@@ -106,13 +107,16 @@ static bool propose(struct shortage *shortage, const tutti_train_options *option
     return needed <= shortage->free;
 }
 
-/* Recomputation; and the first stage of zero that is enough, or else the last one. */
+/* No copies; recomputation; and the first stage of zero that is enough, or else the last one. */
 static void propose_all(struct shortage *shortage)
 {
     const struct tutti_trainer *t = shortage->trainer;
     tutti_train_options options = t->options;
+    options.copy_every = 0;
+    shortage->helped = propose(shortage, &options, "--copy-every 0");
+    options = t->options;
     options.recompute = true;
-    if (!t->options.recompute) shortage->helped = propose(shortage, &options, "--recompute");
+    if (!t->options.recompute && propose(shortage, &options, "--recompute")) shortage->helped = true;
     options = t->options;
     char before[sizeof shortage->text];
     memcpy(before, shortage->text, sizeof before);
@@ -131,9 +135,13 @@ static void say_most(const tutti_train_about *about, char *text, size_t bytes)
     const struct {
         const char *name;
         size_t bytes;
-    } rows[] = {{"weights", about->parameter_bytes},     {"gradients", about->gradient_bytes},
-                {"optimizer", about->optimizer_bytes},   {"activations", about->activation_bytes},
-                {"buffers", about->communication_bytes}, {"a copy to save", about->saving_bytes}};
+    } rows[] = {{"weights", about->parameter_bytes},
+                {"gradients", about->gradient_bytes},
+                {"optimizer", about->optimizer_bytes},
+                {"activations", about->activation_bytes},
+                {"buffers", about->communication_bytes},
+                {"a copy to save", about->saving_bytes},
+                {"copies", about->copy_bytes}};
     int most = 0;
     for (int i = 1; i < (int)(sizeof rows / sizeof *rows); i++)
         if (rows[i].bytes > rows[most].bytes) most = i;
@@ -155,10 +163,17 @@ static void say_stages(const struct tutti_trainer *t, char *text, size_t bytes)
     if (used > 0 && used < bytes) (void)snprintf(text + used, bytes - used, ")");
 }
 
+/* Images that are held from before a loss need not be made again. */
+static size_t bytes_to_take(const struct tutti_trainer *t, const tutti_train_about *about)
+{
+    const size_t held = tti_held_bytes(t->held);
+    return tti_about_bytes(about) - (held < about->copy_bytes ? held : about->copy_bytes);
+}
+
 static tutti_status refuse(const struct tutti_trainer *t, const tutti_train_about *about, size_t free,
                            tutti_error *error)
 {
-    struct shortage shortage = {.trainer = t, .needed = tti_about_bytes(about), .free = free};
+    struct shortage shortage = {.trainer = t, .needed = bytes_to_take(t, about), .free = free};
     char wanted[TTI_BYTES_TEXT], had[TTI_BYTES_TEXT], stages[64], most[64];
     propose_all(&shortage);
     if (!shortage.helped && tti_trainer_fits(t, error) != TUTTI_OK) {
@@ -211,7 +226,7 @@ static tutti_status check_host(const struct tutti_trainer *t, const tutti_train_
 
 static tutti_status check_shares(struct tutti_trainer *t, const tutti_train_about *about, tutti_error *error)
 {
-    const struct share mine = {tti_about_bytes(about), tti_memory_left()};
+    const struct share mine = {bytes_to_take(t, about), tti_memory_left()};
     struct share *shares = NULL;
     tutti_comm *host = NULL, *comm = tti_trainer_comm(t);
     tutti_status status = tutti_comm_by_host(tti_inside(comm, "trainer", "memory"), &host);
@@ -236,6 +251,7 @@ tutti_status tti_trainer_check_memory(struct tutti_trainer *t, tutti_error *erro
         t->host_ranks = tutti_size(t->comm);
         return TUTTI_OK;
     }
+    TTI_TRY(tti_copies_find_places(t, error));
     TTI_TRY(tti_agree(tti_trainer_comm(t), tti_trainer_plan_like(t, &t->options, &about, error), error));
     const tutti_status status = check_shares(t, &about, error);
     return tti_agree(tti_trainer_comm(t), status, error);

@@ -3,7 +3,9 @@
 
 #include "base/alloc.h"
 #include "train/ddp.h"
+#include "train/optimizer.h"
 #include "train/trainer.h"
+#include <assert.h>
 #include <string.h>
 
 /* In front of the numbers, which begin on a line of their own. */
@@ -39,10 +41,11 @@ int tti_image_class(const struct tutti_trainer *t, int rank)
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
+/* By its name: a trainer that is only planned has no optimizer. */
 static int states(const struct tutti_trainer *t)
 {
     int count = 0;
-    while (tutti_optimizer_state(t->optimizer, count, NULL) != NULL) count++;
+    while (tti_optimizer_state_name(t->options.optimizer, count) != NULL) count++;
     return count;
 }
 
@@ -59,9 +62,12 @@ static size_t layer_bytes(const struct tutti_trainer *t)
     return t->model->state_elements * sizeof(float);
 }
 
+/* A planned trainer knows how many elements it owns, and has no list of them. */
 size_t tti_image_bytes(const struct tutti_trainer *t)
 {
-    return HEAD_BYTES + layer_bytes(t) + owned_elements(t) * sizeof(float) * (size_t)(1 + states(t));
+    const size_t elements = t->options.zero > 0 ? t->ddp->zero.elements : t->elements;
+    assert(tti_trainer_is_planned(t) || elements == owned_elements(t));
+    return HEAD_BYTES + layer_bytes(t) + elements * sizeof(float) * (size_t)(1 + states(t));
 }
 
 bool tti_image_make(struct tti_image *image, int rank, size_t bytes)

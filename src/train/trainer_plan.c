@@ -54,13 +54,35 @@ void tutti_trainer_describe(const tutti_trainer *t, tutti_train_about *about)
 
 /* ---- Plans ----------------------------------------------------------------------------------------------------- */
 
+static tutti_status make_planned(const struct tutti_trainer *like, struct tutti_trainer **trainer, tutti_error *error);
+
+/* Two images of the rank's own, and two of the rank whose images it keeps, which is planned for that. */
+static tutti_status plan_copies(struct tutti_trainer *t, tutti_error *error)
+{
+    int owner;
+    if (!tti_copies_plan(t, &owner)) return TUTTI_OK;
+    t->planned_copies = TTI_KEPT * tti_image_bytes(t);
+    if (owner < 0) return TUTTI_OK;
+    const struct tutti_trainer like = {.world_rank = owner,
+                                       .world_size = t->world_size,
+                                       .options = t->options,
+                                       .unit_costs = t->pipeline == NULL ? t->unit_costs : t->pipeline->costs,
+                                       .told = &t->about};
+    struct tutti_trainer *other = NULL;
+    tutti_status status = make_planned(&like, &other, error);
+    if (status == TUTTI_OK) t->planned_copies += TTI_KEPT * tti_image_bytes(other);
+    tutti_trainer_free(other);
+    return status;
+}
+
 static tutti_status make_planned(const struct tutti_trainer *like, struct tutti_trainer **trainer, tutti_error *error)
 {
     struct tutti_trainer *made = *trainer = tti_calloc(1, sizeof *made);
     if (made == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a trainer");
     memcpy(made, like, sizeof *made);
-    tutti_status status = tti_trainer_make(made, error);
-    return status == TUTTI_OK ? tti_background_make(made, error) : status;
+    TTI_TRY(tti_trainer_make(made, error));
+    TTI_TRY(tti_background_make(made, error));
+    return plan_copies(made, error);
 }
 
 tutti_status tti_trainer_plan(const tutti_train_options *options, int ranks, int rank, const double *unit_costs,
@@ -78,7 +100,9 @@ tutti_status tti_trainer_plan_like(const struct tutti_trainer *t, const tutti_tr
                                        .world_size = t->world_size,
                                        .options = *options,
                                        .unit_costs = t->pipeline == NULL ? NULL : t->pipeline->costs,
-                                       .told = &t->about};
+                                       .told = &t->about,
+                                       .heals = t->heals,
+                                       .places = t->places};
     struct tutti_trainer *planned = NULL;
     tutti_status status = make_planned(&like, &planned, error);
     if (status == TUTTI_OK) tutti_trainer_describe(planned, about);
@@ -89,7 +113,20 @@ tutti_status tti_trainer_plan_like(const struct tutti_trainer *t, const tutti_tr
 size_t tti_about_bytes(const tutti_train_about *about)
 {
     return about->parameter_bytes + about->gradient_bytes + about->optimizer_bytes + about->activation_bytes +
-           about->communication_bytes + about->saving_bytes;
+           about->communication_bytes + about->saving_bytes + about->copy_bytes;
+}
+
+tutti_status tti_trainer_plan_healing(const tutti_train_options *options, int ranks, int rank, const double *unit_costs,
+                                      tutti_train_about *about, tutti_error *error)
+{
+    const struct tutti_trainer like = {
+        .world_rank = rank, .world_size = ranks, .options = *options, .unit_costs = unit_costs, .heals = true};
+    struct tutti_trainer *planned = NULL;
+    tutti_status status = make_planned(&like, &planned, error);
+    if (status == TUTTI_OK) tutti_trainer_describe(planned, about);
+    if (status == TUTTI_OK) about->resumed_from = NULL;
+    tutti_trainer_free(planned);
+    return status;
 }
 
 tutti_status tutti_train_plan(const tutti_train_options *options, int ranks, int rank, tutti_train_about *about,
@@ -102,10 +139,5 @@ tutti_status tutti_train_plan(const tutti_train_options *options, int ranks, int
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
                              "a plan needs options, a place to go, and one of 1 or more ranks: this is rank %d of %d",
                              rank, ranks);
-    struct tutti_trainer *planned = NULL;
-    tutti_status status = tti_trainer_plan(options, ranks, rank, NULL, &planned, error);
-    if (status == TUTTI_OK) tutti_trainer_describe(planned, about);
-    if (status == TUTTI_OK) about->resumed_from = NULL;
-    tutti_trainer_free(planned);
-    return status;
+    return tti_trainer_plan_healing(options, ranks, rank, NULL, about, error);
 }

@@ -64,6 +64,32 @@ taken = [l for l in plan["layouts"] if "fits" in l]
 assert all(l["fits"] == (l["bytes"] <= limit) for l in taken) and len({l["fits"] for l in taken}) == 2
 PY
 
+# Copies for going on after a loss are what a run has whose lost ranks are started again, and the check of memory counts them.
+# shellcheck disable=SC2086 # words
+tool plan $small --layers 4 --ranks 4 --json four.json
+python3 - >layouts <<'PY' || FAILED=$((FAILED + 1))
+import json
+seen = {}
+for l in json.load(open("four.json"))["layouts"]:
+    if l.get("fits") and l["rank"] == 0: seen.setdefault((l["pipe"], l["tensor"], l["zero"]), l) # metrics are rank 0's
+assert len(seen) >= 4 and {bool(l["copy_bytes"]) for l in seen.values()} == {False, True}, seen.keys()
+for l in list(seen.values())[:6]:
+    print(l["copy_bytes"], l["command"].removeprefix("tutti train gpt --ranks 4 --data DATA "))
+PY
+check "copies: some layouts" 1 "$(($(wc -l <layouts) >= 4))"
+while read -r copies words; do
+    # shellcheck disable=SC2086 # words
+    tool run -n 4 --max-restarts 1 --no-prefix "$TUTTI" train gpt --data markov:order=1,states=8,length=4000 $words --steps 1 --metrics metrics.json
+    check "copies of $words: planned and taken" "$copies" "$(sed -n 's/.*"copies": \([0-9]*\).*/\1/p' metrics.json)"
+done <layouts
+# With two fifths of the elements that would fit, copies are three times as much as the model.
+large=(--data "markov:order=1,states=8,length=4000" --vocabulary 64 --heads 1 --context 8 --batch 2 --grains 2 --steps 1 --zero 3 --layers 16)
+tool run -n 2 --no-prefix "$TUTTI" train gpt "${large[@]}" --width 1000000
+width=$(sed -n 's/.*with layers 16, width up to \([0-9]*\) fits.*/\1/p' <<<"$ERR")
+tool run -n 2 --max-restarts 1 --no-prefix "$TUTTI" train gpt "${large[@]}" --width $((width * 63 / 100))
+check "copies do not fit: status" 1 "$STATUS"
+matches "copies do not fit: said" '^tutti train: rank [01] needs [0-9.]+ .iB, [0-9.]+ .iB are free: copies [0-9.]+ .iB; --copy-every 0 saves [0-9.]+ .iB' "$ERR"
+
 # Ranks on two hosts: what goes between them takes as long as the file's link says
 printf '# link 10M:1ms\n# local 10G:200ns\n# copy 0:1us\n' >slow
 printf '# link 10G:1us\n# local 10G:200ns\n# copy 0:1us\n' >fast
