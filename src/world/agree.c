@@ -6,13 +6,13 @@
 
 enum type { GIVE = 1, VIEW, PROPOSE, ACKNOWLEDGE, COMMIT };
 
-/* All messages have the same form. Behind it, in words: who is gone, and lost, as the sender knows; of a proposal who took part,
- * who was lost, and what each rank gave. */
+/* The form of all messages. Behind the fields are sets: who is gone, and who is lost, as the sender knows; for a
+ * proposal also who took part, who was lost, and what each rank gave. */
 struct message {
     uint32_t number, type, kind, outcome;
-    int32_t ballot; /* the rank that proposed it; -1: there is no proposal */
+    int32_t ballot; /* the rank that made the proposal; -1: there is no proposal */
     int32_t peer;
-    uint64_t value; /* GIVE: the sender's */
+    uint64_t value; /* GIVE: the value of the sender */
     uint64_t words[];
 };
 
@@ -25,23 +25,23 @@ struct proposal {
 
 struct tti_agree {
     int rank, size;
-    size_t set_words; /* of a set of ranks */
+    size_t set_words; /* words of a set of ranks */
     bool by_majority;
     tti_agree_send *send;
     void *context;
-    struct message *out; /* what is sent is written here */
-    uint32_t number;     /* of the agreement that runs, or is next */
-    bool started;        /* this rank takes part in it */
+    struct message *out; /* messages are written here before they are sent */
+    uint32_t number;     /* the number of the agreement that runs, or is next */
+    bool started;        /* this rank takes part in that agreement */
     bool excluded;
     uint32_t kind;
-    uint64_t *gone, *lost;          /* sets: they only grow */
-    int coordinator;                /* that this rank has given its value to; itself: it collects; -1: nobody yet */
-    bool proposed;                  /* by this rank */
-    uint64_t *given, *acknowledged; /* sets: who did so to this rank */
-    uint64_t *values;               /* (size) what they gave, */
-    uint32_t *kinds;                /* (size) and in which call */
-    struct proposal accepted, last; /* the latest one heard of; the outcome of the agreement before */
-    uint64_t *memory;               /* all words of the above */
+    uint64_t *gone, *lost; /* sets: they only grow */
+    int coordinator;       /* the rank to which this one has given its value; itself: it collects; -1: none yet */
+    bool proposed;         /* this rank has made a proposal */
+    uint64_t *given, *acknowledged; /* sets of ranks that gave, or acknowledged, to this rank */
+    uint64_t *values;               /* (size) what they gave */
+    uint32_t *kinds;                /* (size) in which call they gave it */
+    struct proposal accepted, last; /* the latest proposal heard of; the outcome of the agreement before */
+    uint64_t *memory;               /* all words of the sets and lists */
 };
 
 static bool has(const uint64_t *set, int rank)
@@ -133,7 +133,7 @@ static void say(struct tti_agree *agree, int to, enum type type, uint32_t number
     agree->send(agree->context, to, out, tti_agree_bytes(agree->size));
 }
 
-/* `gone`: those too, of whom one may live, and is told that it is excluded. */
+/* Sends to all. `gone`: also to ranks that are gone, since one may live, and should hear that it is excluded. */
 static void say_all(struct tti_agree *agree, enum type type, uint32_t number, const struct proposal *proposal,
                     bool gone)
 {
@@ -153,7 +153,7 @@ static void copy_proposal(const struct tti_agree *agree, struct proposal *to, co
     memcpy(to->values, from->values, (size_t)agree->size * sizeof(uint64_t));
 }
 
-/* The accepted proposal is the outcome: all hear of it, and the next agreement may begin. */
+/* The accepted proposal is the outcome: all are told, and the next agreement may begin. */
 static void decide(struct tti_agree *agree)
 {
     copy_proposal(agree, &agree->last, &agree->accepted);
@@ -167,7 +167,7 @@ static void decide(struct tti_agree *agree)
 
 /* ---- Coordinating -------------------------------------------------------------------------------------------------- */
 
-/* The first rank that is not gone and not in the set, or -1. */
+/* Returns the first rank that is not gone and not in the set, or -1. */
 static int find_missing(const struct tti_agree *agree, const uint64_t *set)
 {
     for (int rank = 0; rank < agree->size; rank++)
@@ -206,7 +206,7 @@ static void propose(struct tti_agree *agree)
     say_all(agree, PROPOSE, agree->number, &agree->accepted, false);
 }
 
-/* Who is late need not acknowledge that it is. */
+/* Returns true if all have acknowledged the proposal. A rank that is late need not acknowledge that it is. */
 static bool is_acknowledged(const struct tti_agree *agree)
 {
     bool late = agree->accepted.outcome == TTI_AGREE_LATE;
@@ -216,7 +216,8 @@ static bool is_acknowledged(const struct tti_agree *agree)
     return true;
 }
 
-/* Those that took part may be given up before they have acknowledged it: the others may go on without this rank. */
+/* Ranks that took part may be given up before they have acknowledged: if too few are left, the others may go on without
+ * this rank. */
 static void finish(struct tti_agree *agree)
 {
     if (agree->by_majority && agree->accepted.outcome == TTI_AGREED && !is_majority(agree, agree->acknowledged))
@@ -231,7 +232,7 @@ static void coordinate(struct tti_agree *agree)
         agree->coordinator = agree->rank;
         add(agree->given, agree->rank);
         agree->kinds[agree->rank] = agree->kind;
-        say_all(agree, VIEW, agree->number, NULL, false); /* so that those give who do not know yet */
+        say_all(agree, VIEW, agree->number, NULL, false); /* asks ranks that do not know this coordinator to give */
     }
     if (!agree->proposed) {
         if (find_missing(agree, agree->given) >= 0) return;
@@ -241,12 +242,12 @@ static void coordinate(struct tti_agree *agree)
     if (is_acknowledged(agree)) finish(agree);
 }
 
-/* Does what follows from what is known now. */
+/* Does what follows from the facts known now. */
 static void go_on(struct tti_agree *agree)
 {
     int lowest = 0;
     if (!agree->started || agree->excluded) return;
-    while (has(agree->gone, lowest)) lowest++; /* it ends here at the latest */
+    while (has(agree->gone, lowest)) lowest++; /* ends at this rank at the latest */
     if (lowest == agree->rank) {
         coordinate(agree);
     } else if (agree->coordinator != lowest) {
@@ -320,9 +321,9 @@ void tti_agree_hear(struct tti_agree *agree, int from, const void *bytes_in, siz
         message->ballot >= agree->size || from == agree->rank)
         return;
     if (message->number + 1 == agree->number && message->type != COMMIT)
-        say(agree, from, COMMIT, message->number, &agree->last); /* it has not heard */
+        say(agree, from, COMMIT, message->number, &agree->last); /* the sender has not heard the outcome */
     if (message->number != agree->number) return;
-    if (message->type != COMMIT && has(agree->gone, from)) { /* others go on without it */
+    if (message->type != COMMIT && has(agree->gone, from)) { /* the others go on without the sender */
         say(agree, from, VIEW, agree->number, NULL);
         return;
     }
@@ -352,7 +353,7 @@ bool tti_agree_awaits(const struct tti_agree *agree, int rank)
     return waits && !has(agree->gone, rank);
 }
 
-/* All that this rank waits for now, and nobody that it will wait for next. */
+/* Gives up all ranks for which this one waits now, but none for which it will wait next. */
 static void exclude(struct tti_agree *agree)
 {
     for (int rank = 0; rank < agree->size; rank++) {

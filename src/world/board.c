@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The launcher's guard makes a memfd and keeps it; ranks open it through /proc, when they need it, and have no descriptor of
- * it that a program between launcher and rank could close.
+ * The launcher's board. The launcher's guard makes a memfd and keeps it; ranks open it through /proc when they need it,
+ * and hold no descriptor of it that a program between launcher and rank could close.
  */
 #include "world/board.h"
 
@@ -28,37 +28,40 @@
 enum { MASTER_BYTES = 256 };
 
 struct note {
-    int32_t process, pid, status; /* as waitpid gives it */
-    int32_t unused;               /* marks follow, of 8 bytes */
+    int32_t process, pid, status; /* the status as waitpid gives it */
+    int32_t unused;               /* aligns the marks behind it, which have 8 bytes */
 };
 
-/* Of one process of this host, by ranks. */
+/* State of one process of this host, which its ranks and the launcher write. */
 struct mark {
-    _Atomic int32_t follows; /* it was told that another is the cause; by itself */
+    _Atomic int32_t follows; /* the process was told that another one is the cause; it sets this itself */
     _Atomic int32_t restarts;
-    _Atomic uint64_t ended; /* how often it has, and in the lower half the number of the last time among all ends */
+    /* upper half: how often it has ended; lower half: the number of its last end among all ends */
+    _Atomic uint64_t ended;
 };
 
 struct tti_board_page {
     uint64_t magic;
     char job[256];
-    int32_t first, count, size;  /* processes of this host, and of the job */
-    int32_t keeper;              /* process that has the board, and ends those that are late */
-    int32_t watches;             /* the keeper counts all ends, and ends those that are late */
-    int32_t restarts_most;       /* 0: who has ended is not started again */
+    int32_t first, count, size;  /* processes of this host (first and count), and of the job (size) */
+    int32_t keeper;              /* the process that keeps the board */
+    int32_t watches;             /* the keeper counts all ends, and ends processes that are late */
+    int32_t restarts_most;       /* 0: a process that has ended is not started again */
     _Atomic uint32_t generation; /* how often processes were started again */
-    _Atomic uint32_t formed;     /* the epoch after the last one that a world was formed in; 0: none was */
-    _Atomic uint32_t ends;       /* of processes, so far; counted when that is in their mark */
+    _Atomic uint32_t formed;     /* the epoch after the last one in which a world was formed; 0: none was */
+    _Atomic uint32_t ends;       /* ends of processes so far; counted after they are in the process's mark */
     _Atomic uint64_t lost;       /* see tti_board_settle: an epoch + 1, and below it the number of ends */
-    _Atomic int32_t noted;       /* of them; only the launcher's guard writes */
-    _Atomic int32_t excluded; /* this host is not heard by the launcher that decides; the others may go on without it */
+    _Atomic int32_t noted;       /* how many notes there are; only the launcher's guard writes it */
+    _Atomic int32_t excluded; /* the launcher that decides does not hear this host; the others may go on without it */
     char master
-        [MASTER_BYTES]; /* where process 0 waits, since its host was lost; written before the generation. "": as at first */
-    /* [count], in the order in which they ended; behind them marks, see mark_of: [count], late_of: [size], and rows */
+        /* where process 0 waits after its host was lost; written before the generation. "": where it was at first */
+        [MASTER_BYTES];
+    /* [count] notes in the order in which processes ended; behind them marks [count] (mark_of), late [size] (late_of),
+     * and rows */
     _Alignas(8) struct note notes[];
 };
 
-/* The processes of this host, and of the job. */
+/* Returns the bytes of the page without rows, for `count` processes of this host and `size` of the job. */
 static size_t page_bytes(int count, int size)
 {
     return sizeof(struct tti_board_page) + (size_t)count * (sizeof(struct note) + sizeof(struct mark)) +
@@ -71,21 +74,22 @@ static struct mark *mark_of(struct tti_board_page *page, int process)
     return (struct mark *)(void *)&page->notes[page->count] + (process - page->first);
 }
 
-/* Of any process of the job: others have waited too long for it, in this generation + 1; 0: not. */
+/* Returns the word of any process of the job that holds the generation + 1 in which others have waited too long for it;
+ * 0: none. */
 static _Atomic uint32_t *late_of(struct tti_board_page *page, int process)
 {
     struct mark *marks = (struct mark *)(void *)&page->notes[page->count];
     return process < 0 || process >= page->size ? NULL : (_Atomic uint32_t *)(void *)&marks[page->count] + process;
 }
 
-/* A row for each rank, as many of each process as this process's options say. */
+/* Returns the rows, one for each rank; each process has as many as this process's options say. */
 static struct tti_rows *rows_of(struct tti_board_page *page)
 {
     return (struct tti_rows *)(void *)((char *)page +
                                        tti_round_up(page_bytes(page->count, page->size), _Alignof(struct tti_rows)));
 }
 
-/* True if so many bytes hold what the page says. */
+/* Returns true if so many bytes hold all that the page describes. */
 static bool has_rows(struct tti_board_page *page, size_t bytes)
 {
     size_t before = tti_round_up(page_bytes(page->count, page->size), _Alignof(struct tti_rows));
@@ -231,7 +235,7 @@ void tutti_board_free(tutti_board *board)
 
 /* ---- Whoever looks at it --------------------------------------------------------------------------------------- */
 
-/* A board among a process's descriptors; -1: there is none. */
+/* Finds a board among a process's descriptors; -1: there is none. */
 static int find_board(int keeper, DIR *folder, struct tti_mapping *mapping)
 {
     for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
@@ -292,7 +296,8 @@ void tutti_board_describe(const tutti_board *board, tutti_board_about *about)
     tutti_text_printable(about->job);
 }
 
-/* A rank that waits for nobody, and has shown nothing for a while, is known to those that waited for it. */
+/* Adds what other ranks know of this one: a rank that waits for nobody, and has shown nothing for a while, is known to
+ * those that waited for it. */
 static void add_told(const struct tti_rows *rows, tutti_board_row *row)
 {
     struct tti_row_facts facts;
@@ -387,7 +392,7 @@ void tti_board_open(struct tti_board *board, const char *name, const char *job, 
     board->generation = tti_board_generation(board);
 }
 
-/* The board of this job to write on, or none. */
+/* Opens the board of this job for writing; NULL: there is none. */
 static struct tti_board_page *open_page(struct tti_board *board, const char *name, const char *job)
 {
     *board = (struct tti_board){0};
@@ -459,7 +464,8 @@ uint32_t tti_board_lives(const struct tti_board *board, int process)
     return mark == NULL ? 0 : (uint32_t)(atomic_load_explicit(&mark->ended, memory_order_acquire) >> 32);
 }
 
-/* One that has ended again since had been started again before that, when the others had long asked. */
+/* A process that has ended more than once since was started again before its last end, after the others had asked; so
+ * its first end counts. */
 bool tti_board_was_lost(const struct tti_board *board, int process, uint32_t life, uint32_t ends)
 {
     const struct mark *mark = mark_at(board, process);

@@ -7,17 +7,18 @@
 
 #include "world/world.h"
 
-/* Memory and options; nothing mapped yet, references = 1, processes empty. Release undoes whatever was built. */
+/* Allocates memory and copies options; nothing is mapped yet, references = 1, processes empty. Release undoes whatever
+ * was built. */
 tutti_status tti_world_new(const char *job, int size, int process_count, const tutti_options *options,
                            struct tti_world **world, tutti_error *error);
-/* A new, committed control segment with this process's tuning. */
+/* Makes a new, committed control segment with this process's tuning. */
 tutti_status tti_world_make_segment(struct tti_world *world, size_t area_bytes, bool shared, tutti_error *error);
-/* Whether the mapped segment, which another process made, is one for this world. */
+/* Returns true if the mapped segment, which another process made, is one for this world. */
 bool tti_world_segment_fits(const struct tti_world *world, size_t area_bytes);
 /* Points segment and area into segment_mapping. */
 void tti_world_attach_segment(struct tti_world *world);
 void tti_world_place_rank(struct tti_world *world, int rank, int process, int pid);
-/* A descriptor that polls readable when the process has ended; -1 with errno. */
+/* Returns a descriptor that polls readable when the process has ended; -1 with errno. */
 int tti_world_pidfd(int pid);
 
 #endif

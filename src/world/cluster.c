@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Joining a cluster: endpoints that listen, a first meeting in which every process says who it is and where its ranks listen,
- * worlds of the ranks that share a host, connections between those that do not, and a last meeting that says whether all
- * have done it. Who fails on the way abandons the meeting, which the others notice while they connect.
+ * Joining a cluster: endpoints listen; in a first meeting every process says who it is and where its ranks listen;
+ * ranks that share a host form a world, and those that do not are connected; a last meeting says whether all have done
+ * it. A process that fails on the way abandons the meeting, which the others notice while they connect.
  */
 #include "world/cluster_joining.h"
 
@@ -82,7 +82,7 @@ static tutti_status listen_all(struct tti_joining *joining)
                                         .ports = options->ports,
                                         .streams = (int)options->streams,
                                         .heartbeat_ms = options->heartbeat_ms};
-    /* Within this host nobody else needs to see the port, and a host that is silent hears itself no more. */
+    /* within one host no other host needs to see the port, and a heartbeat is of no use */
     bool chosen = settings.interface != NULL && settings.interface[0] != '\0';
     if (joining->launch->one_host) settings.heartbeat_ms = 0;
     if (!chosen && (joining->launch->one_host || tti_addresses_are_here(joining->launch->address)))
@@ -128,7 +128,7 @@ static tutti_status open_meeting(struct tti_joining *joining)
 
 /* ---- Worlds and connections ------------------------------------------------------------------------------------ */
 
-/* All on this host, and nobody asked for tcp: no meeting is needed to know it. */
+/* Places all ranks on this host. No meeting is needed if nobody asked for tcp. */
 static void place_here(struct tti_joining *joining)
 {
     struct tti_cluster *cluster = joining->cluster;
@@ -141,7 +141,7 @@ static void place_here(struct tti_joining *joining)
     joining->local_count = cluster->process_count;
 }
 
-/* The numbers of the first ranks of this host's processes. */
+/* Returns the numbers of the first ranks of this host's processes. */
 static int *list_firsts(const struct tti_joining *joining)
 {
     const struct tti_cluster *cluster = joining->cluster;
@@ -152,7 +152,7 @@ static int *list_firsts(const struct tti_joining *joining)
     return firsts;
 }
 
-/* The processes of a host are a job of their own there; in words they are what they are in the whole. */
+/* The processes of a host form a job of their own there; messages name them as in the whole job. */
 static tutti_status join_host(struct tti_joining *joining, size_t area_bytes, struct tti_world **world)
 {
     const struct tti_cluster *cluster = joining->cluster;
@@ -211,8 +211,8 @@ static bool has_trouble(void *context, tutti_error *error)
     return tti_meeting_has_trouble(context, error);
 }
 
-/* The time to connect. Where a process that is late will be ended, it ends before that of the meeting: then those that wait for
- * it say who it is, and not rank 0, which sees that none of them has come. */
+/* Returns the time until which ranks connect. If a process that is late will be ended, this is before the end of the
+ * meeting: then those that wait for it name it, and not rank 0, which sees that none of them has come. */
 static int64_t connect_deadline(const struct tti_joining *joining)
 {
     int64_t left_ns = joining->deadline_ns - tti_now_ns();
@@ -220,7 +220,8 @@ static int64_t connect_deadline(const struct tti_joining *joining)
     return joining->deadline_ns - (again ? left_ns / 4 : 0);
 }
 
-/* A process that was waited for in vain, since it is stopped, is to be ended and started again: then all begin anew. */
+/* Asks the launcher to end a process that was waited for in vain, since it may be stopped, and to start it again: then
+ * all begin anew. */
 static void end_late(const struct tti_joining *joining, int64_t deadline_ns)
 {
     const tutti_error *error = joining->error;
@@ -288,15 +289,16 @@ int tti_cluster_place(const struct tti_cluster *cluster, int rank)
     return place;
 }
 
-/* What all must decide alike. */
+/* The facts on which all must agree. */
 struct word {
-    int32_t shares;  /* can read the memory of its host's ranks, and is to */
-    int32_t crowded; /* its host has more ranks than cores */
+    int32_t shares;  /* the process can read the memory of its host's ranks, and should */
+    int32_t crowded; /* the host has more ranks than cores */
     int32_t traces;
     tutti_tuning tuning;
 };
 
-/* It is agreed on for all hosts, so the slower way is not taken without a word. */
+/* Returns true if ranks of a host may share memory. All hosts must agree, so the slower way is not taken without a
+ * warning. */
 static bool shares(const struct tti_joining *joining)
 {
     const tutti_options *options = joining->options;
@@ -310,7 +312,7 @@ static bool shares(const struct tti_joining *joining)
     return wanted && reads;
 }
 
-/* The last meeting: all have come this far. */
+/* Holds the last meeting: all have come this far. */
 static tutti_status agree(struct tti_joining *joining)
 {
     struct tti_cluster *cluster = joining->cluster;
@@ -340,7 +342,7 @@ static tutti_status agree(struct tti_joining *joining)
     return status;
 }
 
-/* For traces. */
+/* Compares clocks, for traces. */
 static tutti_status compare_clocks(struct tti_joining *joining)
 {
     int64_t offset_ns;
@@ -350,7 +352,7 @@ static tutti_status compare_clocks(struct tti_joining *joining)
     return TUTTI_OK;
 }
 
-/* From here on others know of this process, and are told when it fails. */
+/* Forms the cluster. From here on others know of this process, and are told when it fails. */
 static tutti_status form(struct tti_joining *joining)
 {
     struct tti_cluster *cluster = joining->cluster;
@@ -366,7 +368,7 @@ static tutti_status form(struct tti_joining *joining)
     return joining->traces ? compare_clocks(joining) : TUTTI_OK;
 }
 
-/* This process's own trouble by its name, anything else as it is. */
+/* Tells the others of an error: this process's own one with its rank, any other as it is. */
 static void notify_others(const struct tti_joining *joining)
 {
     tutti_error told = *joining->error;

@@ -16,28 +16,28 @@ struct tti_joining {
     const tutti_options *options;
     tti_area_size *area_bytes;
     struct tti_cluster *cluster;
-    bool all_tcp, networked;  /* every rank a host; there are endpoints */
-    struct tti_sequel sequel; /* as the launch has it; once all have met, of the epoch that all can have */
+    bool all_tcp, networked;  /* every rank counts as a host; there are endpoints */
+    struct tti_sequel sequel; /* as the launch has it; after the first meeting with the epoch that all can have */
     struct tti_apart apart;
-    bool traces; /* some process does */
+    bool traces; /* some process writes traces */
     struct tti_key key;
     bool has_key;
     int64_t deadline_ns;
     struct tti_tcp **endpoints; /* ranks_each */
-    tutti_status able;          /* to listen; else `error` says why, and everyone is told */
+    tutti_status able;          /* whether the endpoints listen; otherwise `error` says why, and all are told */
     struct tti_board board;
     struct tti_meeting *meeting;
     struct tti_blobs peer_infos;
-    int *hosts;             /* by process */
-    int local, local_count; /* this process among those of its host */
+    int *hosts;             /* (process_count) each process's host */
+    int local, local_count; /* the number of this process among those of its host, and how many these are */
     tutti_error *error;
 };
 
-/* Says who this process is and where its ranks listen, and hears it of all. */
+/* Tells all where this process is and where its ranks listen, and hears the same of all. */
 tutti_status tti_joining_exchange(struct tti_joining *joining);
-/* Then: which ranks are on which hosts. */
+/* Finds which ranks are on which hosts. */
 tutti_status tti_joining_place(struct tti_joining *joining);
-/* And where all others listen, for one of this process's ranks. */
+/* Tells an endpoint of this process where all other ranks listen. */
 tutti_status tti_joining_expect(struct tti_joining *joining, struct tti_tcp *endpoint, int rank);
 
 tutti_status tti_joining_no_memory(struct tti_joining *joining);

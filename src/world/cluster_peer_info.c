@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What processes tell each other at their first meeting, and what follows from it: who is where.
+ * The facts that processes tell each other at their first meeting, from which the host of each rank follows.
  */
 #include "base/alloc.h"
 #include "base/status.h"
@@ -11,17 +11,19 @@
 
 enum { PEER_INFO_MOST = sizeof(struct tti_tcp_peer_info) };
 
-/* What a process gives: this, then for each of its ranks the bytes of its peer info and the peer info; or, if it cannot listen, why. */
+/* The data that a process gives: this, then for each of its ranks the bytes of its peer info and the peer info; or, if
+ * it cannot listen, the reason. */
 struct peer_info {
     int32_t status;
-    uint64_t system, network, processes; /* the last two: namespaces, the first of them with the system */
+    /* `network` and `processes` are namespaces; `network` also identifies the system */
+    uint64_t system, network, processes;
     uint32_t user;
     int32_t pid, ranks_each, has_key;
-    int32_t all_tcp;                  /* it was told that all ranks go by tcp */
-    int32_t part;                     /* of its host, which then counts as one; 0 but for trials */
+    int32_t all_tcp;                  /* it was told that all ranks use tcp */
+    int32_t part;                     /* the part of its host that counts as a host of its own; 0 except in trials */
     uint32_t epoch, whole;            /* as in struct tti_sequel */
     uint32_t life;                    /* as in struct tti_cluster_rank */
-    unsigned char key[TTI_KEY_BYTES]; /* of process 0, where the meeting is for this user on this host alone */
+    unsigned char key[TTI_KEY_BYTES]; /* the key of process 0, if the meeting is for this user on this host alone */
     char host[TTI_CLUSTER_HOST];
 };
 
@@ -129,7 +131,7 @@ static bool same_machine(const struct peer_info *a, const struct peer_info *b)
     return a->system == b->system;
 }
 
-/* The first process that is the same in this respect. */
+/* Finds the first process for which `same` holds. */
 static tutti_status find_first(struct tti_joining *joining, int process, const struct peer_info *peer_info,
                                bool same(const struct peer_info *a, const struct peer_info *b), int *first)
 {
@@ -169,7 +171,7 @@ static void place_ranks(struct tti_joining *joining, int process, int first, int
     }
 }
 
-/* What they bring from epochs before. Those that all find their world whole do not form it anew. */
+/* Combines what all bring from earlier epochs. If all find their world whole, it is not formed anew. */
 static tutti_status join_sequels(struct tti_joining *joining)
 {
     struct tti_sequel *sequel = &joining->sequel;
@@ -222,7 +224,7 @@ tutti_status tti_joining_expect(struct tti_joining *joining, struct tti_tcp *end
             if (bytes - at >= sizeof length) memcpy(&length, blob + at, sizeof length);
             at += sizeof length;
             if (at > bytes || length > bytes - at) length = 0; /* no peer info: refused below */
-            if (peer != rank) /* those of the same host too: a comm over hosts is one thing */
+            if (peer != rank) /* includes ranks of the same host: a comm over hosts uses one transport for all */
                 TTI_TRY(tti_tcp_expect(endpoint, peer, length == 0 ? NULL : blob + at, length, joining->error));
             at += length;
             if (at > bytes) at = bytes;

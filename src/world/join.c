@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Joining a job: what both sides do. All or nothing: a rank that cannot join says so to rank 0, and rank 0 to everyone.
+ * The steps of joining a job that both sides share. All or nothing: a rank that cannot join says so to rank 0, and rank
+ * 0 to all others.
  */
 #include "world/join.h"
 
@@ -81,10 +82,10 @@ static int open_fds(void)
     if (folder == NULL) return 3;
     while (readdir(folder) != NULL) count++;
     closedir(folder);
-    return count - 3; /* ".", ".." and the folder itself */
+    return count - 3; /* without ".", ".." and the folder itself */
 }
 
-/* Running into the limit half way would lose descriptors that are under way; so it is looked at first. */
+/* Checks the limit first: reaching it half way would lose descriptors that are under way. */
 static tutti_status check_fds(struct tti_join *join)
 {
     struct rlimit limit;
@@ -162,8 +163,8 @@ tutti_status tti_join_map_arena(struct tti_join *join, int process, int fd, uint
     return tti_mapping_open(&join->world->processes[process].arena, fd, (size_t)bytes, join->error);
 }
 
-/* The pid cannot have become another process's: whoever ends while joining is seen by the root, which asks after every
- * process has opened its pidfds. */
+/* The pid cannot have become another process's: the root sees any process that ends while joining, since it asks after
+ * every process has opened its pidfds. */
 tutti_status tti_join_watch(struct tti_join *join, int process, int pid)
 {
     struct tti_process *watched = &join->world->processes[process];
@@ -212,7 +213,7 @@ static tutti_status check_member(const struct tti_member *member, tutti_error *e
     return TUTTI_OK;
 }
 
-/* Processes of another generation wait elsewhere. */
+/* Names the socket: processes of another generation wait at another one. */
 static const char *name_socket(const struct tti_member *member, char name[TTI_WIRE_JOB])
 {
     if (member->sequel.generation == 0) return member->job;

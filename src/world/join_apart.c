@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Rank 0 that waits for others answers at once; one that has just formed its world never. */
+/* A rank 0 that waits for others answers at once; one that has just formed its world never answers. */
 #define ANSWER_NS ((int64_t)1000 * 1000000)
 
 static tutti_status describe(const struct tti_apart *apart, const char *others, tutti_error *error)

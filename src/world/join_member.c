@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The join as every process but the root sees it: go to the root, map what it sends, wait for its verdict. To people the
- * root is its first rank, rank 0 of the job unless that is on another host.
+ * The join as every process but the root does it: it goes to the root, maps the memory that the root sends, and waits
+ * for its verdict. In messages the root is called by its first rank, which is rank 0 of the job unless that is on
+ * another host.
  */
 #include "base/clock.h"
 #include "base/status.h"
@@ -15,13 +16,13 @@
 
 enum { BACK_OFF_MS = 5 };
 
-/* Rank 0 knows why others go: it is asked for at most this long. */
+/* Rank 0 knows why other processes have gone: it is asked for at most this long. */
 #define WHY_NS ((int64_t)2000 * 1000000)
 
 struct member {
     struct tti_join *join;
     int fd;
-    int mapped; /* processes 0 to mapped-1 */
+    int mapped; /* processes 0 to mapped-1 are mapped */
     bool done;
 };
 
@@ -33,7 +34,7 @@ static tutti_status nobody_there(struct tti_join *join)
                          tti_join_first(join, 0), join->title, (long long)join->timeout_ms);
 }
 
-/* True if rank 0's process will be ended, and started again. */
+/* Returns true if rank 0's process will be ended, and started again. */
 static bool end_root(struct tti_join *join)
 {
     bool ended = tti_join_end_late(join, 0);
@@ -46,7 +47,8 @@ static bool may_come(int why)
     return why == ECONNREFUSED || why == EAGAIN || why == EINTR || why == EACCES || why == ENOENT;
 }
 
-/* Rank 0 may start later than this one: try again, soon at first, every few milliseconds later. */
+/* Connects to the root. Rank 0 may start later than this one: tries again, soon at first, every few milliseconds
+ * later. */
 static tutti_status reach_root(struct tti_join *join, int *fd)
 {
     char foreign[TTI_WIRE_TEXT];
@@ -80,7 +82,7 @@ static tutti_status take_segment(struct member *member, struct tti_wire_packet *
     struct tti_join *join = member->join;
     struct tti_world *world = join->world;
     if (packet->fd_count != 1 || world->segment != NULL) return unexpected(join);
-    packet->fd_count = 0; /* the mapping has it now */
+    packet->fd_count = 0; /* the mapping owns it now */
     TTI_TRY(
         tti_mapping_open(&world->segment_mapping, packet->fds[0], (size_t)packet->as.world.segment_bytes, join->error));
     tti_mapping_close_fd(&world->segment_mapping);
@@ -91,8 +93,8 @@ static tutti_status take_segment(struct member *member, struct tti_wire_packet *
     return TUTTI_OK;
 }
 
-/* A process has ended that was there before: it may have been told that joining failed, for somebody else's sake, as this one
- * is then too. */
+/* A process that was there before has ended: it may have been told that joining failed because of another one, and so
+ * is this one then. Returns that reason if it comes. */
 static tutti_status hear_why(struct member *member)
 {
     struct tti_join *join = member->join;
@@ -136,7 +138,7 @@ static tutti_status take_arenas(struct member *member, struct tti_wire_packet *p
     if (member->mapped < join->process_count) return TUTTI_OK;
     struct tti_wire_verdict ready = {.status = TUTTI_OK, .peer = -1};
     int why = tti_wire_send(member->fd, TTI_WIRE_VERDICT, &ready, sizeof ready, NULL, 0, join->deadline_ns);
-    /* A closed socket still holds rank 0's verdict: the next read finds that, or the end. */
+    /* a closed socket still holds rank 0's verdict: the next read finds it, or the end */
     return why == 0 || why == EPIPE ? TUTTI_OK : tti_join_socket_failed(join, why);
 }
 
@@ -180,7 +182,8 @@ static tutti_status next_packet(struct member *member)
     return status;
 }
 
-/* So that rank 0 need not guess why this rank goes. Its own verdicts it knows, and a dead one hears nothing. */
+/* Tells rank 0 why this rank goes, so that it need not guess. It knows its own verdicts, and if it has ended it hears
+ * nothing. */
 static void notify_root(struct member *member)
 {
     struct tti_wire_verdict trouble;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sockets have names in the abstract namespace: no file, so nothing to clean up after a crash. The name holds the user,
- * and either side looks at the other's user too: a name can be taken by anyone.
+ * The sockets of the join. They have names in the abstract namespace: there is no file, so nothing is left to remove
+ * after a crash. The name holds the user, and either side also checks the other's user, since anyone can take a name.
  */
 #include "world/join_messages.h"
 
@@ -32,7 +32,8 @@ static const size_t sizes[] = {
 
 /* ---- The job's socket ------------------------------------------------------------------------------------------ */
 
-/* A job whose name is too long for a socket goes by its hash; the hello's job tells two of those apart. */
+/* Sets the socket's name. If a job's name is too long for it, the name has its hash; the job in the hello tells two of
+ * those apart. */
 static socklen_t name_of(const char *job, struct sockaddr_un *address)
 {
     char *name = address->sun_path + 1; /* the zero before it makes the name abstract */
@@ -65,7 +66,7 @@ pid_t tti_wire_peer_pid(int fd)
     return peer_of(fd, &peer) ? peer.pid : 0;
 }
 
-/* Closes and gives -1, with the errno of before. */
+/* Closes, and returns -1 with this errno. */
 static int close_failed(int fd, int why)
 {
     close(fd);
@@ -94,7 +95,7 @@ int tti_wire_connect(const char *job, int type)
     return fd;
 }
 
-/* Only who listens is known. */
+/* Returns the process that listens; others are not known. */
 static bool holder_of(const char *job, int type, struct ucred *holder)
 {
     struct sockaddr_un address;
@@ -115,7 +116,7 @@ bool tti_wire_is_foreign(const char *job, int type, char *text)
     errno = before;
     if (!foreign) return false;
     if (holder.pid > 0)
-        snprintf(process, sizeof process, " (process %d)", (int)holder.pid); /* else not seen from here */
+        snprintf(process, sizeof process, " (process %d)", (int)holder.pid); /* otherwise it is not visible here */
     name_of(job, &address);
     snprintf(
         text, TTI_WIRE_TEXT,
@@ -136,7 +137,7 @@ int tti_wire_accept(int listener)
         else if (errno != EINTR && errno != ECONNABORTED)
             return -1;
     }
-    errno = EAGAIN; /* someone knocks without end: the caller has other things to do as well */
+    errno = EAGAIN; /* some process connects without end: the caller has other things to do as well */
     return -1;
 }
 
@@ -156,7 +157,7 @@ static void attach_fds(struct msghdr *message, union control *control, const int
     memcpy(CMSG_DATA(part), fds, bytes);
 }
 
-/* What can be waited for: a full buffer, and the system's limit on descriptors under way, which falls as others
+/* Waits for errors that pass: a full buffer, and the system's limit on descriptors under way, which are fewer as others
  * receive theirs. Returns 0 to try again. */
 static int await_room(int fd, int why, int64_t deadline_ns)
 {
@@ -205,7 +206,7 @@ static void collect_fds(struct msghdr *message, struct tti_wire_packet *packet)
     }
 }
 
-/* Another version's messages may have other sizes: the head says so, and is all that is looked at. */
+/* Messages of another version may have other sizes: the head says so, and only the head is read. */
 static bool is_message(const struct tti_wire_packet *packet, size_t bytes)
 {
     const struct tti_wire_head *head = &packet->as.head;
@@ -238,8 +239,8 @@ int tti_wire_receive(int fd, struct tti_wire_packet *packet)
     return 0;
 }
 
-/* Closing a socket that holds unread packets resets it, and the other end would lose what was sent to it. So: take no
- * more, read what is there, close. */
+/* Closing a socket with unread packets resets it, and the other end would lose what was sent to it. So this accepts no
+ * more, reads what is there, and closes. */
 void tti_wire_close(int fd)
 {
     struct tti_wire_packet packet;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The join as process 0, the root, sees it: gather a hello from every process, hand out the segment and all arenas, hear
- * from every process that it mapped them, say go. Whatever goes wrong, everyone who has come, or comes soon, hears why.
+ * The join as process 0, the root, does it: it collects a hello from every process, hands out the segment and all
+ * arenas, hears from every process that it mapped them, and says go. After any failure, all processes that have come,
+ * or come soon, hear why.
  *
- * A connection is a visitor until its hello was found good, and a member from then on. What visitors send is not
- * trusted: something that is no hello is dropped, and they are bounded in number.
+ * A connection is a visitor until its hello was found good, and a member from then on. Packets of visitors are not
+ * trusted: one that is no hello is dropped, and the number of visitors is bounded.
  */
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -22,7 +23,7 @@
 enum { SPARE_VISITORS = 64, NAMED_RANKS = 8 };
 
 struct member {
-    int fd; /* -1: has not come */
+    int fd; /* -1: it has not come */
     int arena_fd;
     uint64_t arena_bytes;
     int pid;
@@ -33,9 +34,9 @@ struct root {
     struct tti_join *join;
     int listener;
     int64_t deadline_ns;    /* the earliest of all */
-    uint32_t epoch;         /* the least that all can have */
-    bool whole;             /* all find their world so */
-    struct member *members; /* [process_count]; 0 is this one and unused */
+    uint32_t epoch;         /* the lowest epoch that all can have */
+    bool whole;             /* all find their world whole */
+    struct member *members; /* [process_count]; 0 is the root itself and unused */
     int missing, unready;
     bool handed_out;
     int *visitors; /* [visitors_most], the oldest first */
@@ -112,7 +113,7 @@ static void admit(struct root *root, int fd, struct tti_wire_packet *packet)
     if (hello->deadline_ns < root->deadline_ns) root->deadline_ns = hello->deadline_ns;
 }
 
-/* A long name's hash led it here; it is not of this job, and this job does not suffer. */
+/* Refuses a process that came here by the hash of a long name; it belongs to another job, and this job goes on. */
 static void send_away(struct root *root, int fd)
 {
     struct tti_wire_verdict verdict = {.status = TUTTI_ERR_JOIN, .peer = 0};
@@ -128,7 +129,7 @@ static bool is_hello(const struct tti_wire_packet *packet)
 
 enum outcome { STAYS, ADMITTED, DROPPED };
 
-/* Looks at what a visitor sent. On an error it stays a visitor, so as to hear about it. */
+/* Checks the packet of a visitor. On an error it stays a visitor, so that it hears of it. */
 static tutti_status check_visitor(struct root *root, int fd, struct tti_wire_packet *packet, enum outcome *outcome)
 {
     struct tti_join *join = root->join;
@@ -154,7 +155,7 @@ static tutti_status check_visitor(struct root *root, int fd, struct tti_wire_pac
     return TUTTI_OK;
 }
 
-/* Whether this is the hello of a process that had not come before. */
+/* Returns true if this is the hello of a process that had not come before. */
 static bool is_awaited(const struct root *root, const struct tti_wire_packet *packet)
 {
     int process = packet->as.hello.process;
@@ -204,7 +205,7 @@ static tutti_status let_in(struct root *root)
     for (int i = 0; i < root->visitors_most; i++) {
         int fd = tti_wire_accept(root->listener);
         if (fd < 0) return errno == EAGAIN ? TUTTI_OK : tti_join_socket_failed(root->join, errno);
-        if (root->visitor_count == root->visitors_most) { /* members speak at once: the oldest is none */
+        if (root->visitor_count == root->visitors_most) { /* members speak at once, so the oldest visitor is none */
             tti_wire_close(root->visitors[0]);
             remove_visitor(root, 0);
         }
@@ -240,11 +241,11 @@ static tutti_status hear_member(struct root *root, int process)
     return TUTTI_OK;
 }
 
-/* Sending failed: the member has gone, and may have said why. */
+/* Called when sending failed: the member has gone, and may have said why. */
 static tutti_status member_failed(struct root *root, int process, int why)
 {
     if (why == EPIPE)
-        for (int i = 0; i < 2; i++) TTI_TRY(hear_member(root, process)); /* a word, then the end */
+        for (int i = 0; i < 2; i++) TTI_TRY(hear_member(root, process)); /* reads the reason, then the end */
     if (why == ETIMEDOUT || why == EPIPE)
         return tti_join_fail(root->join, process, "%s of job %s: has stopped listening",
                              tti_join_name(root->join, process).text, root->join->title);
@@ -256,7 +257,7 @@ static bool is_late(const struct root *root, int process)
     return root->handed_out ? !root->members[process].ready : root->members[process].fd < 0;
 }
 
-/* "rank 3", "ranks 3, 5 and 7", "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 12 more": all that are late; where a process has
+/* Writes "rank 3", "ranks 3, 5 and 7", "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 12 more": all that are late; if a process has
  * several, "ranks 2-3, 6-7 and 8-9". Returns the first process. */
 static int name_late(const struct root *root, char *text, size_t bytes)
 {
@@ -291,7 +292,7 @@ static tutti_status too_late(struct root *root)
                          names, join->process_count * join->ranks_each, join->title, timeout);
 }
 
-/* True if some of those that are late will be ended, and started again. */
+/* Returns true if some processes that are late will be ended, and started again. */
 static bool end_late(struct root *root)
 {
     bool any = false;
@@ -314,7 +315,7 @@ static nfds_t list_polled(struct root *root)
     return count;
 }
 
-/* One round: waits until something comes, at most `timeout_ms`, and takes in all that has. */
+/* Does one round: waits until something comes, at most `timeout_ms`, and takes all that has come. */
 static tutti_status turn(struct root *root, int timeout_ms)
 {
     int ready = poll(root->polled, list_polled(root), timeout_ms);
@@ -327,7 +328,7 @@ static tutti_status turn(struct root *root, int timeout_ms)
     return TUTTI_OK;
 }
 
-/* Of a process of the job among those that join here; -1: it is elsewhere. */
+/* Returns the index of a process of the job among those that join here; -1: it is elsewhere. */
 static int index_of(const struct tti_join *join, int number)
 {
     for (int process = 0; process < join->process_count; process++)
@@ -335,7 +336,8 @@ static int index_of(const struct tti_join *join, int number)
     return -1;
 }
 
-/* Those that have not come and cannot any more, by the launcher's board. Who has come is heard by its connection. */
+/* Counts the processes that have not come and cannot any more, by the launcher's board. Those that have come are heard
+ * by their connections. */
 static int count_gone(const struct root *root, int *first)
 {
     int count = 0, number;
@@ -430,9 +432,10 @@ static tutti_status hand_out(struct root *root)
 static void say_go(struct root *root)
 {
     struct tti_wire_verdict go = {.status = TUTTI_OK, .peer = -1};
-    close(root->listener); /* before anyone goes: whoever comes now is of the next world of this name */
+    /* closed before any process goes on: one that comes now belongs to the next world of this name */
+    close(root->listener);
     root->listener = -1;
-    for (int i = 1; i < root->join->process_count; i++) /* one that died just now is lost to a formed world */
+    for (int i = 1; i < root->join->process_count; i++) /* a process that died just now is lost to a formed world */
         tti_wire_send(root->members[i].fd, TTI_WIRE_VERDICT, &go, sizeof go, NULL, 0, root->deadline_ns);
 }
 
@@ -442,7 +445,7 @@ static void notify(int fd, struct tti_wire_verdict *verdict)
     tti_wire_close(fd);
 }
 
-/* What the others are told: the root's own trouble by its name, anything else as it is. */
+/* Fills in what the others are told: the root's own error with its rank, any other as it is. */
 static void fill_bad_news(const struct root *root, struct tti_wire_verdict *verdict)
 {
     const struct tti_join *join = root->join;
@@ -453,7 +456,7 @@ static void fill_bad_news(const struct root *root, struct tti_wire_verdict *verd
              join->error->text);
 }
 
-/* Ranks on their way find rank 0 still here, rather than nobody until their deadline. */
+/* Stays for a moment, so that ranks on their way find rank 0 still here, and need not wait until their deadline. */
 static void linger(struct root *root, struct tti_wire_verdict *verdict, int expected)
 {
     int64_t until = tti_now_ns() + TTI_JOIN_LINGER_NS;
@@ -472,7 +475,8 @@ static void break_off(struct root *root)
     struct tti_wire_verdict verdict;
     fill_bad_news(root, &verdict);
     int first, expected = root->missing - count_gone(root, &first);
-    if (root->join->sequel.epoch > 0) expected = 0; /* those who are to come look at the board, and begin anew */
+    /* processes that are still to come read the board, and begin anew */
+    if (root->join->sequel.epoch > 0) expected = 0;
     for (int i = 1; root->members != NULL && i < root->join->process_count; i++) {
         if (root->members[i].fd < 0) continue;
         notify(root->members[i].fd, &verdict);
@@ -530,11 +534,12 @@ static tutti_status form(struct root *root)
     TTI_TRY(hand_out(root));
     for (int i = 1; i < join->process_count; i++) TTI_TRY(tti_join_watch(join, i, root->members[i].pid));
     TTI_TRY(turn_until_zero(root, &root->unready));
-    return turn(root, 0); /* whoever ended since it was ready is seen now, before anyone goes */
+    return turn(root, 0); /* a process that ended since it was ready is seen now, before any goes on */
 }
 
-/* The name is taken. Asks the holder, which thereby learns of it: two ranks 0 are an error for both worlds. False when
- * the holder has just gone, or was only telling late ranks of its failure: the name will be free soon. */
+/* Called when the name is taken. Asks the holder, which learns of it this way: two ranks 0 are an error for both
+ * worlds. Returns false if the holder has just gone, or was only telling late ranks of its failure: the name will be
+ * free soon. */
 static bool is_taken_twice(struct tti_join *join)
 {
     struct tti_wire_verdict verdict;
@@ -578,7 +583,7 @@ tutti_status tti_join_root(struct tti_join *join)
                         .epoch = join->sequel.epoch,
                         .whole = join->sequel.whole};
     root.missing = root.unready = join->process_count - 1;
-    TTI_TRY(open_socket(join, &root.listener)); /* first of all: from here on the others can be told */
+    TTI_TRY(open_socket(join, &root.listener)); /* first of all, so that from here on the others can be told */
     tutti_status status = form(&root);
     if (status == TUTTI_OK)
         say_go(&root);

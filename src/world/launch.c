@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The table of launchers. A launcher is found by variables that it sets for each process it starts, and that a job
- * script which starts a program by itself does not have: Slurm, for one, describes a job to its script as well, but
- * gives a step and a number within it only to what srun starts.
+ * script which starts a program by itself does not have. Slurm, for one, describes a job to its script as well, but
+ * gives a step and a number within it only to processes that srun starts.
  */
 #include "world/launch.h"
 
@@ -18,8 +18,8 @@
 enum {
     SIZE_MOST = 65536,
     FD_MOST = 1 << 30,
-    STEP_MOST = 0x7fffffff, /* of srun's steps; what is no step of srun's has numbers above */
-    PORT_FIRST = 20000,     /* Slurm: ports by the job's number, below those that systems give out by themselves */
+    STEP_MOST = 0x7fffffff, /* the highest of srun's steps; other steps have numbers above */
+    PORT_FIRST = 20000,     /* Slurm: ports by the job's number, below those that systems choose by themselves */
     PORT_COUNT = 12000
 };
 
@@ -53,7 +53,7 @@ static bool parse(const char *text, long long low, long long high, long long *nu
 {
     char *end;
     if (text[0] < '0' || text[0] > '9') return false;
-    long long value = strtoll(text, &end, 10); /* too large a number is LLONG_MAX, and out of range */
+    long long value = strtoll(text, &end, 10); /* a number that is too large becomes LLONG_MAX, which is out of range */
     if (*end != '\0' || value < low || value > high) return false;
     *number = value;
     return true;
@@ -69,7 +69,7 @@ static tutti_status number_of(const char *name, int low, int high, int *number, 
     return TUTTI_OK;
 }
 
-/* For what is good to know only. */
+/* Reads a number that is useful but not needed. */
 static int number_or(const char *name, int otherwise)
 {
     long long value;
@@ -138,7 +138,7 @@ static bool found_torchrun(void)
     return has_all(names);
 }
 
-/* The variables that PyTorch's programs read, whoever sets them. */
+/* Reads the variables that PyTorch's programs read, whoever sets them. */
 static tutti_status read_torch(tutti_launch *launch, tutti_error *error)
 {
     TTI_TRY(read_place("RANK", "WORLD_SIZE", launch, error));
@@ -152,8 +152,8 @@ static tutti_status read_torch(tutti_launch *launch, tutti_error *error)
     return TUTTI_OK;
 }
 
-/* Its agent keeps a store at MASTER_PORT; older ones leave the port to rank 0. The run's name is often "none": the
- * address tells jobs apart, and the count one attempt from the next. */
+/* torchrun's agent keeps a store at MASTER_PORT; older ones leave the port to rank 0. The run's name is often "none":
+ * the address tells jobs apart, and the restart count one attempt from the next. */
 static tutti_status read_torchrun(const tutti_options *options, tutti_launch *launch, tutti_error *error)
 {
     (void)options;
@@ -216,7 +216,7 @@ static bool found_slurm(void)
     return has_all(names) && parse(text_of("SLURM_STEP_ID"), 0, STEP_MOST, &step);
 }
 
-/* The first host of "node[01-03,7],other": "node01". Only as much of the notation as that takes. */
+/* Returns the first host of "node[01-03,7],other": "node01". Reads only as much of the notation as that takes. */
 static void first_host(const char *list, char *host, size_t bytes)
 {
     size_t length = 0;
@@ -257,7 +257,7 @@ static tutti_status read_slurm(const tutti_options *options, tutti_launch *launc
 static bool found_by_hand(void)
 {
     static const char *const names[] = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", NULL};
-    return has_all(names) && !found_tutti() && !found_torchrun(); /* which set them too */
+    return has_all(names) && !found_tutti() && !found_torchrun(); /* these set the variables, too */
 }
 
 static tutti_status read_by_hand(const tutti_options *options, tutti_launch *launch, tutti_error *error)
@@ -270,9 +270,9 @@ static tutti_status read_by_hand(const tutti_options *options, tutti_launch *lau
 
 /* ---- The table --------------------------------------------------------------------------------------------------- */
 
-/* In order of precedence: what is said in Tutti's own words holds; then those that are started by others as well (mpirun
- * and mpiexec start their processes by srun where there is one), so that the innermost is found first. Last, what scripts set
- * for themselves as well. */
+/* In order of precedence: Tutti's own variables come first; then launchers that others start as well (mpirun and
+ * mpiexec start their processes by srun if there is one), so that the innermost is found first. Last come variables
+ * that scripts also set for themselves. */
 static const tutti_launcher_row rows[LAUNCHERS] = {
     [BY_TUTTI] = {"tutti", "tutti run", "TUTTI_JOB TUTTI_RANK TUTTI_SIZE"},
     [BY_TORCHRUN] = {"torchrun", "torchrun", "TORCHELASTIC_RUN_ID RANK WORLD_SIZE MASTER_ADDR MASTER_PORT"},
@@ -295,7 +295,7 @@ const tutti_launcher_row *tutti_launcher_rows(size_t *count)
     return rows;
 }
 
-/* Its place in the table, or -1. */
+/* Returns the launcher's place in the table, or -1. */
 static int find_name(const char *name)
 {
     for (int i = 0; i < LAUNCHERS; i++)
@@ -318,7 +318,7 @@ tutti_status tti_launcher_check(const char *name, tutti_error *error)
     return name[0] == '\0' ? TUTTI_OK : tti_option_word("TUTTI_LAUNCHER", name, words, LAUNCHERS + 2, error);
 }
 
-/* Its place in the table; -1 with OK: none. */
+/* Chooses the launcher's place in the table; -1 with OK: none. */
 static tutti_status choose(const char *name, int *chosen, tutti_error *error)
 {
     *chosen = -1;
@@ -353,7 +353,7 @@ tutti_status tti_launch_read(const tutti_options *options, tutti_launch *launch,
     TTI_TRY(launchers[chosen].read(options, launch, error));
     if (options->master_port != 0) launch->port = (int)options->master_port;
     if (options->master_addr[0] == '\0') return TUTTI_OK;
-    launch->store = ""; /* said in so many words */
+    launch->store = ""; /* the address was given explicitly */
     return name_host(launch, options->master_addr, error);
 }
 

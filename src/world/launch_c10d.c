@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The key-value store of torch.distributed (TCPStore), as a client of it: torchrun's agent keeps one at MASTER_PORT, so
- * rank 0 cannot wait there itself. A connection begins with a number that proves it one of the store's; then questions of
- * one byte and their arguments, texts with their length before them, in the byte order of the machine. The same for both
- * servers of torch 2.1 and later.
+ * A client of the key-value store of torch.distributed (TCPStore). torchrun's agent keeps one at MASTER_PORT, so rank 0
+ * cannot wait there itself. A connection begins with a number that proves that it is meant for the store; then come
+ * questions of one byte and their arguments, texts with their length before them, in the byte order of the machine.
+ * This is the same for both servers of torch 2.1 and later.
  *
- * The servers before know no proof, and count questions from one less. They take the proof for a text to be set, with
- * what follows for the rest of its length, and close the connection over a length that cannot be. So the proof comes
- * first; whom it makes close is asked again in the old way; and what follows the proof sees to it that the length is beyond
- * any address space, for the server would take that much memory where it can.
+ * Older servers know no proof, and count questions from one less. They take the proof for a text to be set, and the
+ * bytes behind it for the rest of its length, and close the connection over a length that is impossible. So the proof
+ * comes first; a server that closes the connection is asked again in the old way. The bytes behind the proof make the
+ * length larger than any address space, since the server would allocate that much memory if it could.
  */
 #include "base/clock.h"
 #include "base/status.h"
@@ -37,8 +37,8 @@ struct store {
     const char *host;
     int port, fd;
     int64_t deadline_ns;
-    bool old;    /* of before torch 2.1 */
-    bool closed; /* by the other end */
+    bool old;    /* a server from before torch 2.1 */
+    bool closed; /* closed by the other end */
     tutti_error *error;
 };
 
@@ -108,7 +108,7 @@ static tutti_status receive(struct store *store, void *into, size_t bytes)
     return TUTTI_OK;
 }
 
-/* One address. 0 or an errno. */
+/* Tries one address. Returns 0 or an errno. */
 static int try_address(struct store *store, const struct addrinfo *address)
 {
     int why = 0;
@@ -145,7 +145,7 @@ static tutti_status connect_store(struct store *store)
 
 /* ---- Questions --------------------------------------------------------------------------------------------------- */
 
-/* A key of 128 bytes or more makes what an old server takes for a length at least 2^47. */
+/* A key of 128 bytes or more makes an old server read a length of at least 2^47. */
 static void add_proof(struct message *message)
 {
     char name[160];
@@ -160,7 +160,8 @@ static void add_proof(struct message *message)
     add_text(message, "");
 }
 
-/* Setting is not answered: the question after it is, and says that the store has taken it. */
+/* The store does not answer a SET: it answers the question behind it, which shows that the store has taken the
+ * value. */
 static tutti_status publish(struct store *store, const char *key, const char *value)
 {
     struct message message = {.old = store->old};
@@ -204,7 +205,7 @@ static struct store store_at(const struct tti_c10d *at, tutti_error *error)
     return (struct store){.host = at->host, .port = at->port, .fd = -1, .deadline_ns = at->deadline_ns, .error = error};
 }
 
-/* One of both. */
+/* Does one of both. */
 static tutti_status converse(struct store *store, const char *key, const char *tell, char *text, size_t bytes)
 {
     TTI_TRY(connect_store(store));

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * PMI-1, as process managers of MPICH's kind speak it: lines of "cmd=… name=value …" on an inherited descriptor, a
+ * PMI-1, as process managers of MPICH's kind speak it: lines of "cmd=… name=value …" on an inherited descriptor, one
  * question and its answer at a time.
  *
- * The conversation lasts from the first joining of this process to its end, and is held once: what it told is kept. In a
- * program that is an MPI program too, MPI opens and ends it, and no more is asked here than in between.
+ * The conversation lasts from the first join of this process to its end, and is held once: its answers are kept. If the
+ * program is an MPI program, too, MPI opens and ends it, and questions are asked only in between.
  */
 #include "base/clock.h"
 #include "base/status.h"
@@ -21,12 +21,12 @@
 
 #define KEY "tutti-rank-0"
 
-enum { LINE_BYTES = 1024 }; /* process managers read no longer ones */
+enum { LINE_BYTES = 1024 }; /* process managers read no longer lines */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     int fd;
-    bool known, open; /* `kvsname` is; questions may be asked */
+    bool known, open; /* known: `kvsname` is; open: questions may be asked */
     bool mapped, one_host;
     char kvsname[LINE_BYTES];
 } pmi;
@@ -41,7 +41,7 @@ static tutti_status failed(tutti_error *error, int why, const char *command)
 
 /* ---- Lines ------------------------------------------------------------------------------------------------------- */
 
-/* Byte by byte: whoever uses the descriptor next finds it at the start of a line. */
+/* Reads byte by byte, so that the next user of the descriptor finds it at the start of a line. */
 static int read_line(char *line, int64_t deadline_ns)
 {
     for (size_t length = 0; length < LINE_BYTES;) {
@@ -73,7 +73,7 @@ static int write_line(const char *line)
     return 0;
 }
 
-/* The value of `name` in "cmd=x name=value …"; false if it is not there. */
+/* Finds the value of `name` in "cmd=x name=value …"; returns false if it is not there. */
 static bool value_in(const char *line, const char *name, char *value, size_t bytes)
 {
     size_t length = strlen(name);
@@ -142,14 +142,15 @@ tutti_status tti_pmi_open(int fd, char *kvsname, size_t bytes, int64_t deadline_
     return status;
 }
 
-/* "(vector,(0,2,4))" is "from host 0 on, 2 hosts of 4 processes each"; several such triples may follow each other. */
+/* Returns true if the mapping has one host. "(vector,(0,2,4))" means "from host 0 on, 2 hosts of 4 processes each";
+ * several such triples may follow each other. */
 static bool is_one_host(const char *mapping)
 {
     const char *triple = strstr(mapping, ",(");
     if (strncmp(mapping, "(vector", 7) != 0 || triple == NULL) return false;
     for (int end; *triple == ','; triple += end) {
         int host, hosts, each;
-        end = 0; /* stays so where the last bracket is missing */
+        end = 0; /* stays 0 if the last bracket is missing */
         if (sscanf(triple, ",(%d,%d,%d)%n", &host, &hosts, &each, &end) != 3 || end == 0) return false;
         if (host != 0 || hosts != 1) return false;
     }
@@ -172,7 +173,7 @@ bool tti_pmi_one_host(int64_t deadline_ns)
     return one_host;
 }
 
-/* Rank 0 puts, all meet, the others get. */
+/* Lets all processes meet: rank 0 puts before it, the others get after it. */
 static tutti_status meet(int64_t deadline_ns, tutti_error *error)
 {
     char answer[LINE_BYTES];
@@ -228,7 +229,7 @@ tutti_status tti_pmi_lookup(char *text, size_t bytes, int64_t deadline_ns, tutti
 
 void tti_pmi_close(void)
 {
-    enum { ANSWER_MS = 1000 }; /* an end that is not answered is an end too */
+    enum { ANSWER_MS = 1000 }; /* an end that is not answered counts as an end, too */
     char answer[LINE_BYTES];
     tutti_error unused = {0};
     pthread_mutex_lock(&lock);

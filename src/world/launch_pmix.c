@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * PMIx, the process manager's interface under Open MPI's mpirun: rank 0 puts where it waits, all meet in a fence that
- * carries it along, the others get it. libpmix is loaded at run time, by what of its interface has been the same from its
- * second version on.
+ * PMIx, the process manager's interface under Open MPI's mpirun: rank 0 puts the place where it waits, all meet in a
+ * fence that carries it along, the others get it. libpmix is loaded at run time; only those parts of its interface are
+ * used that are the same since its second version.
  *
- * Its calls may block without a bound, so they are made on a thread of their own, and the caller waits for that one until
- * its deadline. A conversation that is late belongs to its thread, which may never end: it is left to it, never freed.
+ * Its calls may block without a bound, so a thread of their own makes them, and the caller waits for that thread until
+ * its deadline. A conversation that is late belongs to its thread, which may never end, so it is never freed.
  *
- * The library counts its users: in a program that is an MPI program too, MPI's conversation goes on around this one.
+ * The library counts its users: in a program that is an MPI program, too, MPI's conversation goes on around this one.
  */
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -62,7 +62,7 @@ static struct {
 static pthread_once_t load_once = PTHREAD_ONCE_INIT;
 static bool loaded;
 
-/* An MPI program has one already, maybe another one than this system's. */
+/* Loads the functions. An MPI program has a library already, maybe another one than this system's. */
 static bool load_from(void *library)
 {
     const struct {
@@ -80,7 +80,7 @@ static bool load_from(void *library)
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         void *found = dlsym(library, functions[i].name);
         if (found == NULL) return false;
-        memcpy(functions[i].function, &found, sizeof found); /* C has no cast for it */
+        memcpy(functions[i].function, &found, sizeof found); /* C has no cast for function pointers */
     }
     return true;
 }
@@ -97,9 +97,9 @@ static void load(void)
 struct talk {
     struct tti_task task;
     bool publishes;
-    int number; /* of this process's conversations, the same in all processes */
+    int number; /* counts this process's conversations, the same in all processes */
     tti_bell over;
-    const char *failed; /* a function, or NULL */
+    const char *failed; /* the function that failed, or NULL */
     int status;
     char text[TTI_LAUNCH_TEXT];
 };
@@ -140,9 +140,9 @@ static bool get(struct talk *talk, const char *key, const struct process *self)
     return step(talk, "PMIx_Get", fits ? DONE : -EBADMSG);
 }
 
-/* The library cannot be begun again once its last user is gone: after a new beginning its daemon may lose a fence. So where
- * MPI is to come, one user stays until the program ends, since mpirun takes a program for failed that ends with a
- * conversation open; and without MPI there is one conversation only. */
+/* The library cannot be started again once its last user is gone: after a second start its daemon may lose a fence. So
+ * if MPI will be started later, one user stays until the program ends, since mpirun takes a program for failed that
+ * ends with a conversation open; without MPI there is only one conversation. */
 static void finalize_late(void)
 {
     (void)pmix.finalize(NULL, 0);

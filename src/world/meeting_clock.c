@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How far this process's clock is from rank 0's. Every exchange tells: the member knows when it gave and got, rank 0 when
- * that came and when it was sent back. Processes with one clock, those of a host, take the best comparison of theirs, so
- * that they do not differ.
+ * Measures the difference between this process's clock and rank 0's. Every exchange tells something: the member knows
+ * when it gave and got, rank 0 when that came and when it was sent back. Processes with one clock, those of a host,
+ * take the best of their comparisons, so that they do not differ.
  */
 #include "base/clock.h"
 #include "base/status.h"
@@ -10,10 +10,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Of what a meeting is for, some may have waited for rank 0, which was busy elsewhere; in these nobody is. */
+/* In the exchanges of the meeting itself some may have waited for rank 0, which was busy elsewhere; in these rounds
+ * none is. */
 enum { ROUNDS = 8 };
 
-/* The middle of the way there and back, by both clocks, were it equally long both ways; the fastest way is the best. */
+/* Takes the middle of the way there and back, by both clocks, as if both ways were equally long; the fastest way is the
+ * best. */
 void tti_meeting_compare(struct tti_meeting *meeting, const struct tti_meeting_head *head)
 {
     int64_t got_ns = tti_now_ns();
@@ -24,14 +26,16 @@ void tti_meeting_compare(struct tti_meeting *meeting, const struct tti_meeting_h
     meeting->clock.offset_ns = (head->came_ns - meeting->gave_ns) / 2 + (head->sent_ns - got_ns) / 2;
 }
 
-/* A number that processes share whose clocks are one: system and namespace of time. */
+/* Returns a number that is the same for processes with one clock: it is made of the system and the namespace of
+ * time. */
 static uint64_t clock_here(void)
 {
     struct stat info;
     return tti_system_here() ^ (stat("/proc/self/ns/time", &info) == 0 ? (uint64_t)info.st_ino << 32 : 0);
 }
 
-/* Of what all have told, the own process included: the exchange that tells it may compare better, and only here. */
+/* Returns the best comparison that was told, the own one included: the exchange that tells it may compare better, but
+ * only here. */
 static struct tti_meeting_clock best_of(const struct tti_blobs *all, uint64_t which)
 {
     struct tti_meeting_clock best = {.which = which, .error_ns = INT64_MAX}, told;
@@ -57,7 +61,8 @@ tutti_status tti_meeting_compare_clocks(struct tti_meeting *meeting, int64_t *of
     TTI_TRY(tti_meeting_exchange(meeting, &clock, sizeof clock, &all, error));
     clock = best_of(&all, clock.which);
     tti_blobs_free(&all);
-    bool same = clock.offset_ns <= clock.error_ns && -clock.offset_ns <= clock.error_ns; /* or may be */
+    /* the clocks are the same, or may be */
+    bool same = clock.offset_ns <= clock.error_ns && -clock.offset_ns <= clock.error_ns;
     *offset_ns = same ? 0 : clock.offset_ns;
     return TUTTI_OK;
 }

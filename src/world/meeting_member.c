@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rendezvous as every rank but 0 sees it: find rank 0, give, wait for all, or for what went wrong.
+ * The rendezvous as every rank but 0 does it: it finds rank 0, gives, and waits for all, or for an error.
  */
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -39,7 +39,7 @@ static tutti_status not_here(struct tti_meeting *meeting, const char *why, tutti
                          meeting->where.ranks_each == 1 ? "has" : "have", why);
 }
 
-/* True if rank 0's process will be ended, and started again. */
+/* Returns true if rank 0's process will be ended, and started again. */
 static bool end_root(struct tti_meeting *meeting)
 {
     bool ended = tti_meeting_end_late(meeting, 0);
@@ -101,7 +101,8 @@ static tutti_status no_way(struct tti_meeting *meeting, const struct tti_knock *
                          what_to_do(knock));
 }
 
-/* Only then will nobody open. That others have ended is to be told to rank 0, on whichever host it is: see talk(). */
+/* Returns true if rank 0 has ended: only then will it never open. Ends of other processes are reported to rank 0, on
+ * whichever host it is: see talk(). */
 static bool root_ended(const struct tti_meeting *meeting)
 {
     int process, at = 0;
@@ -123,8 +124,8 @@ static tutti_status knock_until(struct tti_meeting *meeting, struct tti_knock *k
         TTI_TRY(tti_board_go_on(meeting->where.board, error));
         if (now_ns >= meeting->deadline_ns && end_root(meeting)) continue;
         bool hopeless = knock->refusals > REFUSALS_MOST || tti_knock_wrong_key(knock);
-        if (now_ns >= meeting->deadline_ns || (hopeless && !meeting->where.again)) /* else: of an earlier generation */
-            return no_way(meeting, knock, error);
+        /* `again`: the refusal may come from an earlier generation */
+        if (now_ns >= meeting->deadline_ns || (hopeless && !meeting->where.again)) return no_way(meeting, knock, error);
         if (next_ns <= now_ns || next_ns > meeting->deadline_ns) next_ns = meeting->deadline_ns;
         int count = tti_knock_poll_set(knock, meeting->polled);
         int poll_ms = tti_board_poll_ms(meeting->where.board, tti_poll_ms(next_ns));
@@ -187,11 +188,12 @@ static tutti_status take(struct tti_meeting *meeting, struct tti_blobs *all, tut
     if (!tti_blobs_take(all, in->body, (size_t)in->head.bytes, meeting->where.size))
         return root_lost(meeting, EBADMSG, error);
     tti_meeting_compare(meeting, &in->head);
-    memset(in, 0, sizeof *in); /* the body is the blobs' now */
+    memset(in, 0, sizeof *in); /* the blobs own the body now */
     return TUTTI_OK;
 }
 
-/* Rank 0's last word may have come although nothing can be sent to it any more: so reading decides. */
+/* Exchanges messages with rank 0. Its last message may have come although nothing can be sent to it any more: so
+ * reading decides. */
 static tutti_status talk(struct tti_meeting *meeting, struct tti_blobs *all, tutti_error *error)
 {
     struct tti_meeting_member *root = &meeting->members[0];
@@ -202,7 +204,8 @@ static tutti_status talk(struct tti_meeting *meeting, struct tti_blobs *all, tut
                                                                            meeting->where.size);
         if (state == TTI_MEETING_WHOLE) return take(meeting, all, error);
         if (state == TTI_MEETING_BROKEN) return root_lost(meeting, errno, error);
-        TTI_TRY(tti_meeting_check(meeting, error)); /* rank 0 may be on another host, and not see it */
+        /* rank 0 may be on another host, and not see the end of a process of this one */
+        TTI_TRY(tti_meeting_check(meeting, error));
         if (tti_now_ns() >= meeting->deadline_ns + TTI_JOIN_GRACE_NS && !end_root(meeting)) {
             error->peer = 0;
             return tti_error_set(error, TUTTI_ERR_JOIN, 0, "rank 0 of job %.64s at %.100s has not answered in time",

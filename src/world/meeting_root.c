@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rendezvous as rank 0 sees it: let everyone in, collect what they give, hand out all of it; or tell everyone whose
- * fault it is that this cannot be.
+ * The rendezvous as rank 0 does it: it lets all in, collects what they give, and hands out all of it; or it tells all
+ * whose fault it is that this is impossible.
  */
 #include "base/clock.h"
 #include "base/status.h"
@@ -15,7 +15,7 @@
 
 /* ---- Opening --------------------------------------------------------------------------------------------------- */
 
-/* A unix socket's connection comes from this user, on this host: the system has said so. */
+/* Accepts a connection on a unix socket: it comes from this user, on this host, as the system has said. */
 static int accept_local(int listener, struct tti_address *from)
 {
     memset(from, 0, sizeof *from);
@@ -42,7 +42,7 @@ static tutti_status open_local(struct tti_meeting *meeting, tutti_error *error)
     return TUTTI_OK;
 }
 
-/* As many as there is room for: the store of a launcher may take little. */
+/* Writes as many addresses as there is room for: the store of a launcher may take little. */
 static void addresses_to_text(const struct tti_address_list *list, char *text, size_t bytes)
 {
     size_t used = 0;
@@ -65,8 +65,9 @@ static tutti_status open_network(struct tti_meeting *meeting, tutti_error *error
         return tti_error_set(error, TUTTI_ERR_OPTION, 0,
                              "\"%.128s\" is no address to meet at: give HOST:PORT, with a port other than 0",
                              where->address == NULL ? "" : where->address);
-    /* The others come to what they were told, whatever interface the data are to use. An address of this host alone is
-     * all they can have been told; by a name, or an address of the network, they may reach any interface. */
+    /* The others come to the address that they were told, whatever interface the data use. If that is an address of
+     * this host alone, they were told no other; by a name, or an address of the network, they may reach any
+     * interface. */
     bool chosen = where->interface != NULL && where->interface[0] != '\0';
     bool here = port != 0 && !chosen && tti_addresses_are_here(where->address);
     if (!here) TTI_TRY(tti_door_open(&meeting->door, where->interface, port, port, &list, error));
@@ -78,7 +79,7 @@ static tutti_status open_network(struct tti_meeting *meeting, tutti_error *error
     return where->publish == NULL ? TUTTI_OK : where->publish(where->context, meeting->place, error);
 }
 
-/* Connections that cannot be accepted would wait until the deadline; so the limit is looked at first. */
+/* Checks the limit first: connections that cannot be accepted would wait until the deadline. */
 static tutti_status check_descriptors(const struct tti_meeting *meeting, tutti_error *error)
 {
     enum { SPARE = 64 };
@@ -101,17 +102,17 @@ tutti_status tti_meeting_open_root(struct tti_meeting *meeting, tutti_error *err
 
 /* ---- Trouble --------------------------------------------------------------------------------------------------- */
 
-/* Its last message; who does not take it within a moment has other troubles. */
+/* Sends a member its last message. If the member does not take it within a moment, it is not sent again. */
 static void notify_one(const struct tti_meeting *meeting, struct tti_meeting_member *member, const tutti_error *why)
 {
     bool begun = member->out.head_done > 0 && member->out.body_done < member->out.head.bytes;
-    if (begun) return; /* in the middle of another message: the end of the connection must do */
+    if (begun) return; /* in the middle of another message: the member only sees the end of the connection */
     tti_meeting_message_drop(&member->out);
     if (tti_meeting_message_trouble(&member->out, meeting->round, why))
         tti_meeting_message_send(&member->out, member->fd);
 }
 
-/* Those that have not come, and may. */
+/* Counts those that have not come, and still may. */
 static int count_missing(const struct tti_meeting *meeting)
 {
     int count = 0;
@@ -122,7 +123,7 @@ static int count_missing(const struct tti_meeting *meeting)
     return count;
 }
 
-/* Ranks on their way find rank 0 still here, rather than nobody until their deadline. */
+/* Stays for a moment, so that ranks on their way find rank 0 still here, and need not wait until their deadline. */
 static void linger(struct tti_meeting *meeting, const tutti_error *why)
 {
     int64_t until_ns = tti_now_ns() + TTI_JOIN_LINGER_NS;
@@ -155,7 +156,7 @@ static tutti_status fail(struct tti_meeting *meeting, tutti_error *error)
     return error->status;
 }
 
-/* "3, 5-7 and 9" of the ranks that have not given. Returns how many they are, and the first. */
+/* Writes "3, 5-7 and 9" for the ranks that have not given. Returns how many they are, and the first. */
 static int missing_ranks(const struct tti_meeting *meeting, char *text, size_t bytes, int *first)
 {
     int count = 0, size = meeting->where.size;
@@ -227,7 +228,7 @@ static tutti_status let_in(struct tti_meeting *meeting, tutti_error *error)
         struct tti_meeting_member *member = &meeting->members[who.from];
         if (member->fd >= 0 && !has_ended(member->fd)) {
             meeting->members[0] = (struct tti_meeting_member){
-                .fd = fd}; /* a place that nobody has: told like the others */
+                .fd = fd}; /* place 0 is free: this one is told like the others */
             error->peer = tti_meeting_first(meeting, who.from);
             tti_error_set(error, TUTTI_ERR_JOIN, 0,
                           "two processes say that they are %s of job %s; each needs a number of its own",
@@ -258,7 +259,8 @@ static tutti_status take_request(struct tti_meeting *meeting, int rank, tutti_er
     return TUTTI_OK;
 }
 
-/* What a member gives for the next round may be here already, and stays where it is. So does part of a head. */
+/* Returns true if the bytes that are here may wait: they belong to the member's GIVE for the next round, or are part of
+ * a head. */
 static bool may_wait(int fd)
 {
     struct tti_meeting_head head;
@@ -267,13 +269,14 @@ static bool may_wait(int fd)
     return head.kind == TTI_MEETING_GIVE;
 }
 
-/* After it has given, a member says nothing more before it has got everything, but that it cannot go on. */
+/* Reads from a member. After it has given, it sends nothing more before it has received everything, except that it
+ * cannot go on. */
 static tutti_status listen_to(struct tti_meeting *meeting, int rank, bool *moved, tutti_error *error)
 {
     struct tti_meeting_member *member = &meeting->members[rank];
     if (member->fd < 0) return TUTTI_OK;
     if (member->given && may_wait(member->fd)) return TUTTI_OK;
-    if (member->given) tti_meeting_message_drop(&member->in); /* in vain */
+    if (member->given) tti_meeting_message_drop(&member->in); /* its GIVE was in vain */
     member->given = false;
     enum tti_meeting_message_state state = tti_meeting_message_receive(&member->in, member->fd, false,
                                                                        meeting->where.size);
@@ -314,7 +317,7 @@ static int count_given(const struct tti_meeting *meeting)
     return count;
 }
 
-/* Somebody who has not come and cannot any more. Who has come is heard by its connection. */
+/* Fails if a process has not come and cannot any more. One that has come is heard by its connection. */
 static tutti_status check_board(struct tti_meeting *meeting, tutti_error *error)
 {
     const struct tti_board *board = tti_meeting_board(meeting);
@@ -328,7 +331,7 @@ static tutti_status check_board(struct tti_meeting *meeting, tutti_error *error)
     return TUTTI_OK;
 }
 
-/* True if some of those that are late will be ended, and started again. */
+/* Returns true if some processes that are late will be ended, and started again. */
 static bool end_late(struct tti_meeting *meeting)
 {
     bool any = false;
@@ -375,7 +378,7 @@ static tutti_status assemble(struct tti_meeting *meeting, const void *mine, size
     return TUTTI_OK;
 }
 
-/* They share one body, which is the caller's. */
+/* Forgets the messages' common body, which belongs to the caller. */
 static void forget_bodies(struct tti_meeting *meeting)
 {
     for (int rank = 1; rank < meeting->where.size; rank++) meeting->members[rank].out.body = NULL;

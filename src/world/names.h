@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the ranks of a process are called in errors.
+ * The names of a process's ranks in errors.
  */
 #ifndef TTI_WORLD_NAMES_H
 #define TTI_WORLD_NAMES_H
 
 #include <stdio.h>
 
-/* "rank 3", or "ranks 6 to 7" where there are several. */
+/* "rank 3", or "ranks 6 to 7" if there are several. */
 struct tti_ranks_name {
     char text[40];
 };

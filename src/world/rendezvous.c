@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rendezvous: messages and what both sides do. The sides are in meeting_root.c and meeting_member.c.
+ * The rendezvous: its messages and what both sides do. The sides are in meeting_root.c and meeting_member.c.
  */
 #include "world/rendezvous.h"
 
@@ -21,7 +21,7 @@ static_assert(sizeof(struct tti_meeting_head) == 40, "travels as it lies");
 
 /* ---- Messages -------------------------------------------------------------------------------------------------- */
 
-/* Whether `head` is one that may come from the other side; `size` ranks bound an ALL. */
+/* Returns true if the other side may send such a head; `size` ranks bound an ALL. */
 static bool head_fits(const struct tti_meeting_head *head, bool from_root, int size)
 {
     uint64_t most = (uint64_t)size * (TTI_BLOB_MOST + sizeof(uint32_t));
@@ -137,7 +137,7 @@ void tti_blobs_free(struct tti_blobs *all)
     memset(all, 0, sizeof *all);
 }
 
-/* The body: `size` lengths of 4 bytes, then the bytes. */
+/* Takes the blobs from the body: `size` lengths of 4 bytes, then the bytes. */
 bool tti_blobs_take(struct tti_blobs *all, unsigned char *body, size_t bytes, int size)
 {
     size_t table = (size_t)size * sizeof(uint32_t), used = 0;
@@ -160,7 +160,7 @@ bool tti_blobs_take(struct tti_blobs *all, unsigned char *body, size_t bytes, in
 
 /* ---- Meetings -------------------------------------------------------------------------------------------------- */
 
-/* By the job's name: nobody says where, or could be told. */
+/* Returns true if ranks meet by the job's name: no address is given, and none can be told. */
 static bool is_local(const struct tti_rendezvous *where)
 {
     return (where->address == NULL || where->address[0] == '\0') && where->lookup == NULL && where->publish == NULL;
@@ -282,8 +282,8 @@ tutti_status tti_meeting_exchange(struct tti_meeting *meeting, const void *mine,
     return status;
 }
 
-/* What is sent last must arrive: closing with unread bytes would reset the connection. So: end this direction, and wait a
- * moment for the other end to close too. */
+/* The last message must arrive, but closing with unread bytes would reset the connection. So this ends the direction of
+ * sending, and waits a moment for the other end to close, too. */
 static void close_gently(int fd, int64_t deadline_ns)
 {
     char rest[512];

@@ -27,11 +27,13 @@ void tti_rows_init(struct tti_rows *rows, int first, int count, int each)
     rows->each = each;
 }
 
-/* Each word is stored after the version became odd, and loaded before it is compared: what was read in between is whole. */
+/* Each word is stored after the version became odd, and loaded before it is compared: words that were read in between
+ * are consistent. */
 static void write_row(struct tti_row *row, const struct tti_row_facts *facts)
 {
     uint64_t words[TTI_ROW_WORDS];
-    uint32_t version = atomic_load_explicit(&row->version, memory_order_relaxed) | 1; /* odd: a writer has died */
+    /* it may be odd already, if a writer has died */
+    uint32_t version = atomic_load_explicit(&row->version, memory_order_relaxed) | 1;
     memcpy(words, facts, sizeof words);
     atomic_store_explicit(&row->version, version, memory_order_relaxed);
     for (int i = 0; i < TTI_ROW_WORDS; i++) atomic_store_explicit(&row->words[i], words[i], memory_order_release);

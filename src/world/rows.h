@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A table behind the launcher's board, a row for each rank of this host: what the rank does. `tutti top` reads it, and so does the
- * launcher when the job fails.
+ * A table behind the launcher's board, with a row for each rank of this host that shows what the rank does. `tutti top`
+ * reads it, and so does the launcher when the job fails.
  *
- * Invariant: only the rank whose row it is writes there (one of its threads at a time), and whoever started its process again.
- * Readers copy a row and look whether it changed meanwhile; one that died while it wrote leaves a row that is read as it lies.
+ * Invariant: only the row's rank writes there (one of its threads at a time), and the launcher when it starts its
+ * process again. Readers copy a row and check whether it changed meanwhile; a rank that died while it wrote leaves a
+ * row that is read as it is.
  *
- * A rank writes when it waits for long, and with each op while somebody watches: the word that says so is all that an op looks at.
+ * A rank writes when it waits for long, and with each op while a reader watches: an op reads only the word that says
+ * so.
  */
 #ifndef TTI_WORLD_ROWS_H
 #define TTI_WORLD_ROWS_H
@@ -21,16 +23,16 @@ enum { TTI_ROW_NOBODY = -1, TTI_ROW_ANYONE = -2, TTI_ROW_TEXT = 128, TTI_ROW_DEV
 
 /* What a rank shows. It is copied by words. */
 struct tti_row_facts {
-    int32_t pid, awaited; /* rank of the job, TTI_ROW_ANYONE or TTI_ROW_NOBODY */
+    int32_t pid, awaited; /* awaited: a rank of the job, TTI_ROW_ANYONE or TTI_ROW_NOBODY */
     uint32_t epoch;
-    int32_t blamed;  /* rank of the job that the last wait was for in the end, or TTI_ROW_NOBODY; and what was known */
-    int64_t told_ns; /* of it at this moment, since it may wait for nobody and so show nothing: */
-    char told[TTI_ROW_TEXT]; /* "last call was #7 …" */
+    int32_t blamed;          /* the rank of the job that was the cause of the last wait, or TTI_ROW_NOBODY */
+    int64_t told_ns;         /* when `told` was written, since that rank may wait for nobody and so show nothing */
+    char told[TTI_ROW_TEXT]; /* what was known of that rank then: "last call was #7 …" */
     int64_t since_ns;        /* when the wait began; 0: it does not wait */
-    int64_t seen_ns;         /* when this was written */
+    int64_t seen_ns;         /* when this row was written */
     uint64_t ops, bytes;
     int64_t waited_ns, skew_ns, skew_most_ns;
-    char op[TTI_ROW_TEXT]; /* the last one that it was seen in */
+    char op[TTI_ROW_TEXT]; /* the last op in which the rank was seen */
     char device[TTI_ROW_DEVICE];
 };
 enum { TTI_ROW_WORDS = sizeof(struct tti_row_facts) / sizeof(uint64_t) };
@@ -42,30 +44,30 @@ struct tti_row {
 };
 
 struct tti_rows {
-    int32_t first, count, each; /* ranks, and those of a process */
-    _Atomic uint32_t watched;   /* until this second of the clock; 0: nobody does */
+    int32_t first, count, each; /* the ranks, and how many a process has */
+    _Atomic uint32_t watched;   /* watched until this second of the clock; 0: nobody watches */
     struct tti_row rows[];      /* [count] */
 };
 
 size_t tti_rows_bytes(int count);
 void tti_rows_init(struct tti_rows *rows, int first, int count, int each);
-/* Empties a process's rows: it is about to be started. */
+/* Empties a process's rows before it is started. */
 void tti_rows_clear(struct tti_rows *rows, int process);
-/* False: the rank has not joined, or was started again since. */
+/* Returns false if the rank has not joined, or was started again since. */
 bool tti_rows_read(const struct tti_rows *rows, int rank, struct tti_row_facts *facts);
 
-/* Asks all ranks to write with each op, for so long. */
+/* Asks all ranks to write with each op, for so many seconds. */
 void tti_rows_watch(struct tti_rows *rows, int seconds);
 
 /* ---- A rank's own ---------------------------------------------------------------------------------------------------- */
 
-/* The row of a rank of a process with `each` ranks, as mapped from the launcher's board; NULL: there is none. */
+/* Opens the row of a rank, mapped from the launcher's board; NULL: there is none. */
 struct tti_row_handle;
 struct tti_row_handle *tti_row_open(const tutti_options *options, int rank);
 void tti_row_close(struct tti_row_handle *handle); /* NULL is ignored */
-/* Not 0 while somebody watches. */
+/* Returns a word that is not 0 while a reader watches. */
 const _Atomic uint32_t *tti_row_watched(const struct tti_row_handle *handle);
-/* Looks whether that is still so. */
+/* Checks whether a reader still watches. */
 bool tti_row_is_watched(const struct tti_row_handle *handle);
 void tti_row_write(struct tti_row_handle *handle, const struct tti_row_facts *facts);
 

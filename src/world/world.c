@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A world once it is formed: marks, liveness, addresses. How processes form one is in join.c.
+ * A world once it is formed: marks, liveness, addresses. join.c says how processes form one.
  */
 #include "world/world.h"
 
@@ -31,7 +31,7 @@ enum { POLLED_AT_ONCE = 64 };
 
 /* ---- Building -------------------------------------------------------------------------------------------------- */
 
-/* The caller's strings may go away; a world keeps copies. */
+/* Copies a text, since the caller's strings may be freed. */
 static tutti_status copy_text(struct tti_world *world, int at, const char *name, const char **text, tutti_error *error)
 {
     const char *from = *text != NULL ? *text : "";
@@ -83,8 +83,8 @@ tutti_status tti_world_new(const char *job, int size, int process_count, const t
     return status;
 }
 
-/* More ranks than cores: every meeting costs turns on a core, so more goes by staging. Decided once, by one rank, since
- * all must choose alike. */
+/* Returns true if there are more ranks than cores: every meeting costs turns on a core, so more operations stage their
+ * data. One rank decides this once, since all must choose alike. */
 static bool is_crowded(int size)
 {
     return tti_sim == NULL && size > tti_cores_of_host(); /* each simulated rank computes on its own */
@@ -178,7 +178,7 @@ void tti_world_release(struct tti_world *world)
     for (int i = 0; i < world->process_count; i++) {
         struct tti_process *process = &world->processes[i];
         if (process->pidfd >= 0) close(process->pidfd);
-        if (i != world->process) tti_mapping_destroy(&process->arena); /* its own belongs to world->arena */
+        if (i != world->process) tti_mapping_destroy(&process->arena); /* the own arena belongs to world->arena */
     }
     tti_arena_release(world->arena);
     tti_mapping_destroy(&world->segment_mapping);
@@ -212,7 +212,7 @@ void tti_retired_leave(struct tti_world *world, struct tti_retired *retired, boo
         world->retired = retired;
         tti_unlock(&world->retired_lock);
     }
-    atomic_fetch_sub_explicit(&retired->users, 1, memory_order_acq_rel); /* by now it may be gone */
+    atomic_fetch_sub_explicit(&retired->users, 1, memory_order_acq_rel); /* the memory may be freed after this */
     if (owner) tti_retired_clear(world);
 }
 
@@ -241,11 +241,11 @@ static void mark_process_ended(struct tti_world *world, int process)
     for (int rank = 0; rank < world->size; rank++) {
         if (world->segment->ranks[rank].process != process) continue;
         tti_world_mark(world, rank, TTI_RANK_LOST);
-        tti_world_mark(world, rank, TTI_RANK_GONE); /* if it had left */
+        tti_world_mark(world, rank, TTI_RANK_GONE); /* applies only if the rank had left */
     }
 }
 
-/* Looks at processes from `first` on, as many as fit into one poll; returns the first one it has not looked at. */
+/* Polls processes from `first` on, as many as fit into one poll; returns the first one that was not polled. */
 static int check_some(struct tti_world *world, int first)
 {
     struct pollfd polled[POLLED_AT_ONCE];
@@ -270,7 +270,7 @@ int tti_world_check_alive(struct tti_world *world)
 
 int tti_world_pidfd(int pid)
 {
-    return (int)syscall(SYS_pidfd_open, pid, 0); /* close-on-exec by itself */
+    return (int)syscall(SYS_pidfd_open, pid, 0); /* the descriptor is close-on-exec by default */
 }
 
 void tti_world_follow(struct tti_world *world)
@@ -292,7 +292,7 @@ bool tti_world_kill(struct tti_world *world, int rank, int64_t timeout_ms)
     int process = world->segment->ranks[rank].process;
     int pidfd = world->processes[process].pidfd;
     if (pidfd < 0) return false;
-    syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0); /* has it ended already, the wait says so */
+    syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0); /* if it has ended already, the wait says so */
     if (tti_poll_until(pidfd, POLLIN, tti_now_ns() + timeout_ms * 1000000) != 0) return false;
     mark_process_ended(world, process);
     return true;
@@ -322,7 +322,7 @@ bool tti_world_can_attach(const struct tti_world *world)
         if (i == world->process || process->pid == (int)getpid()) continue;
         char byte;
         struct iovec local = {&byte, 1}, remote = {(void *)(uintptr_t)1, 1};
-        /* address 1 is never mapped: EFAULT says that we may, EPERM that we may not */
+        /* address 1 is never mapped: EFAULT says that access is allowed, EPERM that it is not */
         if (process_vm_readv(process->pid, &local, 1, &remote, 1, 0) < 0 && errno != EFAULT) return false;
         if (process_vm_writev(process->pid, &local, 1, &remote, 1, 0) < 0 && errno != EFAULT) return false;
     }

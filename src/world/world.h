@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who is here: the processes of a job on this host, their arenas, and whether they are still alive.
+ * The processes of a job on this host, their arenas, and whether they are still alive.
  *
  * A world is one process's view of the job; the ranks that are threads of one process share it (by reference count).
  * Its control segment is mapped by every process of the job: a header, one state per rank, and an area for the layer
- * above. All of it is plain memory: nothing in here is ever waited for except while joining.
+ * above. All of it is plain memory: no function here waits, except while joining.
  */
 #ifndef TTI_WORLD_WORLD_H
 #define TTI_WORLD_WORLD_H
@@ -24,30 +24,30 @@ enum tti_rank_state {
     TTI_RANK_LOST  /* its process died, or its thread ended, without leaving */
 };
 
-/* In the segment, one per rank, whole cache lines. */
+/* One per rank in the segment, in cache lines of its own. */
 struct tti_rank_info {
     _Alignas(64) _Atomic uint32_t state;
-    int32_t process; /* index into tti_world.processes */
+    int32_t process; /* an index into tti_world.processes */
     int32_t pid;
     _Atomic uint32_t attaches; /* it reads and writes other processes' memory; set when its first comm is made */
     _Atomic int32_t
-        served_at; /* the rank on whose bell this rank's service thread sleeps: one may serve several ranks */
+        served_at; /* the rank on whose bell this rank's service thread sleeps: one thread may serve several ranks */
     _Alignas(64) tti_bell bell;
 };
 
-/* In the segment, at its start. */
+/* The start of the segment. */
 struct tti_segment {
     uint64_t magic;
     int32_t size, process_count;
     uint32_t epoch;
-    _Atomic uint32_t lost_count; /* grows when a rank is marked lost: a cheap "has anything happened" */
+    _Atomic uint32_t lost_count; /* grows when a rank is marked lost: a cheap check whether anything happened */
     tutti_tuning tuning;         /* rank 0's holds for all */
     uint32_t crowded;            /* more ranks than cores, as rank 0 sees it */
     uint64_t area_offset, area_bytes;
     struct tti_rank_info ranks[];
 };
 
-/* Process-local view of one process of the job. */
+/* A process of the job, as this process sees it. */
 struct tti_process {
     int pid;
     int pidfd;                /* readable when the process has ended; -1 for this process */
@@ -62,11 +62,11 @@ struct tti_process {
 #define TTI_COUNT_OPTION(name, kind, initial, low, high, help) +TTI_COUNT_##kind
 enum { TTI_TEXT_OPTIONS = 0 TUTTI_OPTION_LIST(TTI_COUNT_OPTION) };
 
-/* The beginning of memory that one process's arena has for several ranks: it is given back by its owner when the last of
- * its users has said that it needs it no more. */
+/* The beginning of memory that one process's arena has for several ranks: its owner gives it back when the last of its
+ * users has said that it needs it no more. */
 struct tti_retired {
     _Atomic uint32_t users;
-    struct tti_retired *next; /* the owner's */
+    struct tti_retired *next; /* the owner's list */
 };
 
 struct tti_world {
@@ -75,46 +75,47 @@ struct tti_world {
     int process_count;
     int process; /* this process's index */
     tutti_options options;
-    char option_text[TTI_TEXT_OPTIONS][256]; /* copies that options' TEXT fields point to */
-    int64_t clock_offset_ns;                 /* to be added to this host's clock for that of rank 0's host */
+    char option_text[TTI_TEXT_OPTIONS][256]; /* copies to which the options' TEXT fields point */
+    int64_t clock_offset_ns;                 /* added to this host's clock to get that of rank 0's host */
     struct tti_mapping segment_mapping;
     struct tti_segment *segment;
     void *area; /* segment + area_offset: for the layer above, zeroed */
     struct tti_process *processes;
-    struct tti_arena *arena; /* of this process, also in the epochs before and after */
+    struct tti_arena *arena; /* this process's arena, also in the epochs before and after */
     _Atomic uint32_t retired_lock;
-    struct tti_retired *retired; /* of this process, which it has no use for itself any more */
+    struct tti_retired *retired; /* memory of this process that it no longer uses itself */
     atomic_int references;       /* ranks of this process that have not left */
-    atomic_bool trace_lost;      /* some of it could not be written */
+    atomic_bool trace_lost;      /* a part of the trace could not be written */
     atomic_bool follows;         /* noted on the launcher's board: see tti_world_follow */
 };
 
-/* One of its users needs it no more; that was `owner`, in whose arena it is. What nobody uses any more goes back. */
+/* Called when one of the users needs it no more; `owner`: it is the one in whose arena it lies. Memory that nobody uses
+ * any more is given back. */
 void tti_retired_leave(struct tti_world *world, struct tti_retired *retired, bool owner);
 void tti_retired_clear(struct tti_world *world);
 
-/* What a process brings from the epoch before; zeros where there was none. */
+/* What a process brings from the epoch before; zeros if there was none. */
 struct tti_sequel {
-    uint32_t generation; /* of the launcher's restarts: those that meet have seen the same one */
-    uint32_t epoch;      /* the least that the new world may have */
-    /* It goes on with these: each of its ranks' own, in order, or the same for all; NULL: it makes them. */
+    uint32_t generation; /* the generation of the launcher's restarts: processes that meet have seen the same one */
+    uint32_t epoch;      /* the lowest epoch that the new world may have */
+    /* It goes on with these arenas: one for each of its ranks, in order, or the same for all; NULL: it makes them. */
     struct tti_arena *const *arenas;
-    bool whole;         /* as far as it knows nothing was lost */
-    int64_t timeout_ms; /* to join within; 0: as the options say */
+    bool whole;         /* as far as it knows, nothing was lost */
+    int64_t timeout_ms; /* the time to join; 0: as the options say */
 };
 
-/* True if the world was formed before. */
+/* Returns true if the world was formed before. */
 static inline bool tti_is_sequel(const struct tti_sequel *sequel)
 {
     return sequel->generation > 0 || sequel->epoch > 0;
 }
 
-/* A world of `size` ranks that are all threads of this process (also size 1), of the first epoch, with an arena of its own, unless
- * `sequel` says otherwise. No bootstrap; references = size. */
+/* Makes a world of `size` ranks that are all threads of this process (also size 1), of the first epoch, with an arena
+ * of its own, unless `sequel` says otherwise. No bootstrap; references = size. */
 tutti_status tti_world_threads(int size, const tutti_options *options, const struct tti_sequel *sequel,
                                size_t area_bytes, struct tti_world **world, tutti_error *error);
 
-/* How a join of processes that all find their world whole ends: in system_errno of their ERR_JOIN. */
+/* In system_errno of ERR_JOIN: all processes that join find their world whole. */
 #define TTI_WORLD_WHOLE EALREADY
 
 /* This process among those of a job. The ranks of process p are p * ranks_each and those after it, its threads. */
@@ -123,8 +124,8 @@ struct tti_member {
     int process, process_count;
     int ranks_each;
     const struct tti_apart *apart; /* NULL: others of the job cannot be waiting elsewhere */
-    /* Where these are some of a larger job's: its name, how many processes it has, and the number there of each process's first
-     * rank (process_count). NULL, 0: the same. */
+    /* If these processes are part of a larger job: its name, how many processes it has, and the number there of each
+     * process's first rank (process_count). NULL, 0: the same. */
     const char *title;
     int title_processes;
     const int *firsts;
@@ -136,33 +137,35 @@ struct tti_member {
 tutti_status tti_world_join(const struct tti_member *member, const tutti_options *options, size_t area_bytes,
                             struct tti_world **world, tutti_error *error);
 
-/* The last reference unmaps and frees everything. */
+/* Gives up a reference; the last one unmaps and frees everything. */
 void tti_world_release(struct tti_world *world);
 
-/* Marks a rank as LEFT or LOST (the first mark stands). */
+/* Marks a rank as LEFT or LOST (the first mark stays). */
 void tti_world_mark(struct tti_world *world, int rank, enum tti_rank_state state);
 
-/* Looks at every other process's pidfd, without blocking, and marks the ranks of ended ones LOST unless they had left.
+/* Polls every other process's pidfd, without blocking, and marks the ranks of ended ones LOST unless they had left.
  * Returns the lowest lost rank, or -1. */
 int tti_world_check_alive(struct tti_world *world);
 int tti_world_first_lost(const struct tti_world *world);
 
-/* A rank of another process is the cause, should this one fail: the launcher is to name that one. */
+/* Notes that a rank of another process is the cause, should this one fail: the launcher should name that one. */
 void tti_world_follow(struct tti_world *world);
-/* That is over: the world was rebuilt. */
+/* Takes that back after the world was rebuilt. */
 void tti_world_lead(struct tti_world *world);
 
-/* Kills the process of a rank (SIGKILL through its pidfd) and waits at most `timeout_ms` until it has ended; false if it
- * is this process or has not ended by then. */
+/* Kills the process of a rank (SIGKILL through its pidfd) and waits at most `timeout_ms` until it has ended; returns
+ * false if it is this process or has not ended by then. */
 bool tti_world_kill(struct tti_world *world, int rank, int64_t timeout_ms);
 
-/* Whether another process, that of this rank, is stopped by a signal or a debugger: for words. */
+/* Returns true if another process, that of this rank, is stopped by a signal or a debugger: for messages. */
 bool tti_world_is_stopped(const struct tti_world *world, int rank);
 
-/* Whether this process may read the memory of all others: tried on each, before anyone depends on it. */
+/* Returns true if this process may read the memory of all others: it is tried on each, before anything depends on
+ * it. */
 bool tti_world_can_attach(const struct tti_world *world);
 
-/* An address another process gave as (process, offset in its arena), here; NULL if out of its arena. */
+/* Returns the address here of memory that another process gave as (process, offset in its arena); NULL if it is outside
+ * its arena. */
 void *tti_world_translate(const struct tti_world *world, int process, uint64_t offset, size_t bytes);
 
 #endif
