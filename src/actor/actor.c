@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Actors by name: creating, finding, stopping.
+ * Creates, finds and stops actors by name.
  */
 #include "actor/actors.h"
 
@@ -63,7 +63,7 @@ static int positive_or(int value, int initial)
     return value == 0 ? initial : value;
 }
 
-/* What was given, as far as its struct goes, and the defaults. */
+/* Returns the given options, as far as their struct goes, with defaults for the rest. */
 static tutti_actor_options options_of(const tutti_actor_options *given)
 {
     tutti_actor_options options = {0};
@@ -128,7 +128,7 @@ static tutti_actor *new_actor(tutti_actors *actors, const tutti_actor_options *o
     return actor;
 }
 
-/* Threads of pinned actors that have ended. The lock is held. */
+/* Takes the crew of a pinned actor that has ended. The lock is held. */
 static struct tti_crew *take_ended_crew(tutti_actors *actors)
 {
     for (struct tti_crew **link = &actors->pinned; *link != NULL; link = &(*link)->next) {
@@ -151,7 +151,7 @@ static void free_ended_crews(tutti_actors *actors)
     } while (crew != NULL);
 }
 
-/* The lock is held. From now on requests to it are queued. */
+/* Adds the actor under its name; from now on requests to it are queued. The lock is held. */
 static tutti_status enter(tutti_actor *actor, const char *parent, tutti_error *error)
 {
     tutti_actors *actors = actor->actors;
@@ -175,7 +175,7 @@ static tutti_status enter(tutti_actor *actor, const char *parent, tutti_error *e
     return TUTTI_OK;
 }
 
-/* Its first state. On failure its worker ends it, and answers what has come. */
+/* Makes its first state. If that fails, its worker ends it, and answers the requests that have come. */
 static tutti_status begin(tutti_actor *actor, tutti_error *error)
 {
     tutti_actors *actors = actor->actors;
@@ -227,7 +227,7 @@ tutti_status tutti_actor_create(tutti_actors *actors, const tutti_actor_options 
 
 /* ---- Stopping -------------------------------------------------------------------------------------------------- */
 
-/* One whose first `start` runs sees it afterwards. Its children are stopped with it. */
+/* Stops the actor. If its first `start` runs, it is stopped after that. Its children are stopped with it. */
 void tti_actor_stop(tutti_actor *actor)
 {
     if (actor->phase == TTI_STARTING)

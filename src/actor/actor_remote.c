@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Requests between ranks: frames on the actors' own tolerant comm. A frame is a head and, if they are few, its data; many follow
- * as a message of their own, with a tag that the head names. One receive from any rank is posted at all times; its callback deals
- * with the frame and starts it again. Towards each rank that was asked something one more receive is posted, for which no message
- * ever comes: it ends with the loss of that rank.
+ * Requests between ranks: frames on the actors' own tolerant comm. A frame is a head and, if they are few, its data;
+ * otherwise the data follow as a message of their own, with a tag that the head names. One receive from any rank is
+ * posted at all times; its callback handles the frame and starts the receive again. For each rank that was asked
+ * something one more receive is posted, for which no message ever comes: it ends with the loss of that rank.
  *
- * Invariants: frames of one rank are dealt with in the order in which it has sent them: one whose data have not come holds up
- * those of the same rank, and of no other. A rank that shuts down its actors has answered all it will answer before it says BYE;
- * whoever hears that ends what it has asked that rank.
+ * Invariants: frames of one rank are handled in the order in which it has sent them: one whose data have not come holds
+ * up those of the same rank, and of no other. A rank that shuts down its actors has sent all its answers before it says
+ * BYE; a rank that hears BYE ends its requests to that rank.
  */
 #define TUTTI_NO_CALL_SITES
 #include "actor/actors.h"
@@ -28,51 +28,51 @@ enum frame_kind { FRAME_ASK = 1, FRAME_TELL, FRAME_WATCH, FRAME_ANSWER, FRAME_BY
 struct frame {
     uint32_t kind;
     int32_t data_tag; /* 0: the data are in the frame */
-    uint64_t number;  /* of the request where it was asked */
-    uint64_t bytes;   /* of data; of an error, its sentence */
-    int32_t status;   /* of an answer */
-    int32_t peer;     /* whom its error is about */
+    uint64_t number;  /* the number of the request on the rank that asked */
+    uint64_t bytes;   /* bytes of data; for an error, of its sentence */
+    int32_t status;   /* the status of an answer */
+    int32_t peer;     /* the rank that its error is about */
     char name[TUTTI_ACTOR_NAME_BYTES];
 };
 enum { INLINE_BYTES = FRAME_BYTES - sizeof(struct frame) };
 
-/* What this rank knows of another. Under the actors' lock. */
+/* What this rank knows of another one. Under the actors' lock. */
 struct peer {
     int rank;
-    bool watched;         /* its loss will be told */
-    bool gone;            /* it answers no more, and */
-    tutti_error why;      /* this is told instead */
-    struct tti_link held; /* frames of it, behind the first whose data have not come */
-    bool dealing;         /* some thread takes them off */
+    bool watched;         /* a receive is posted that ends when the rank is lost */
+    bool gone;            /* the rank answers no more */
+    tutti_error why;      /* the error that requests to it get then */
+    struct tti_link held; /* its frames from the first one on whose data have not come */
+    bool dealing;         /* a thread handles them */
 };
 
 struct tti_remote {
     tutti_actors *actors;
     tutti_comm *comm;
-    _Atomic bool retired;     /* it is of an earlier epoch */
-    _Atomic uint32_t losing;  /* threads that tell of a loss */
+    _Atomic bool retired;     /* the comm is of an earlier epoch */
+    _Atomic uint32_t losing;  /* threads that report a loss */
     _Atomic uint32_t calls;   /* a lock: calls on the comm are made one at a time */
     _Atomic uint32_t sending; /* messages under way */
     struct tti_table peers;
     bool closing; /* nothing is received any more; under `calls` */
     int32_t data_tag;
-    bool ended; /* and the receive was given back; likewise */
+    bool ended; /* the receive was given back; under `calls` */
     tutti_op receive;
     tutti_message came;
     char nothing;
     alignas(16) unsigned char frame[FRAME_BYTES];
 };
 
-/* A frame that is sent. */
+/* A frame that is being sent. */
 struct outgoing {
     struct tti_remote *remote;
     int peer;
     _Atomic uint32_t parts;
-    struct frame head; /* and, right behind it: */
+    struct frame head; /* the data follow right behind the head */
     unsigned char data[];
 };
 
-/* A frame that waits for its data, or for those before it. */
+/* A frame that waits for its data, or for earlier frames. */
 struct incoming {
     struct tti_link on;
     struct tti_remote *remote;
@@ -85,7 +85,7 @@ struct incoming {
 
 /* ---- Peers ----------------------------------------------------------------------------------------------------- */
 
-/* The lock is held. NULL: no memory. */
+/* Returns what is known of a rank; NULL: no memory. The lock is held. */
 static struct peer *peer_at(struct tti_remote *remote, int rank)
 {
     struct peer *peer = tti_table_get(&remote->peers, rank);
@@ -99,7 +99,7 @@ static struct peer *peer_at(struct tti_remote *remote, int rank)
     return NULL;
 }
 
-/* This rank has gone on: that is why, whatever else is seen of the others that do. */
+/* Explains that this rank is in a later epoch: this is the reason, whatever else is seen of other ranks in it. */
 static void describe_epoch(const struct tti_remote *remote, int rank, tutti_error *why)
 {
     tutti_error error;
@@ -122,7 +122,7 @@ bool tti_remote_is_there(tutti_actors *actors, int rank, tutti_error *error)
     return !peer->gone;
 }
 
-/* It answers nothing any more. */
+/* Notes that the rank answers nothing any more. */
 static void lose_rank(struct tti_remote *remote, int rank, const tutti_error *why)
 {
     tutti_actors *actors = remote->actors;
@@ -138,7 +138,7 @@ static void lose_rank(struct tti_remote *remote, int rank, const tutti_error *wh
     tti_requests_end_pending(actors, rank, why);
 }
 
-/* Of another epoch it says nothing: what is pending by then has gone another way. */
+/* Reports a loss, but not for a comm of an earlier epoch: pending requests use another comm by then. */
 static void lose(struct tti_remote *remote, int rank, const tutti_error *why)
 {
     atomic_fetch_add_explicit(&remote->losing, 1, memory_order_seq_cst);
@@ -146,7 +146,7 @@ static void lose(struct tti_remote *remote, int rank, const tutti_error *why)
     atomic_fetch_sub_explicit(&remote->losing, 1, memory_order_release);
 }
 
-/* What a comm says of a message, said of an actor. */
+/* Turns a comm's error about a message into one about an actor. */
 static void describe_loss(const struct tti_remote *remote, int rank, tutti_status status, const tutti_error *error,
                           tutti_error *why)
 {
@@ -212,7 +212,7 @@ static bool is_request(const struct frame *head)
     return head->kind >= FRAME_ASK && head->kind <= FRAME_WATCH;
 }
 
-/* The request that this number is of, held; NULL: there is none any more. */
+/* Returns the request with this number, held; NULL: there is none any more. */
 static struct tti_request *find_pending(tutti_actors *actors, uint64_t number, int peer)
 {
     tti_actors_lock(actors);
@@ -250,7 +250,7 @@ static void was_sent(void *context, tutti_status status, const tutti_error *erro
     part_ended(out);
 }
 
-/* `calls` is held. */
+/* Starts the frame's messages. `calls` is held. */
 static tutti_status start_parts(struct outgoing *out, tutti_op ops[2])
 {
     tutti_comm *comm = out->remote->comm;
@@ -278,7 +278,8 @@ static tutti_status send(struct tti_remote *remote, int peer, const struct frame
     tutti_status status = start_parts(out, ops);
     tti_unlock(&remote->calls);
     if (status !=
-        TUTTI_OK) { /* the first has not begun; or, with no memory for the second, the frame is one too many */
+        /* the first has not begun; or there is no memory for the second, and the frame that was sent has no data */
+        TUTTI_OK) {
         while (parts-- > 0) part_ended(out);
         return status;
     }
@@ -315,7 +316,8 @@ void tti_remote_answer(struct tti_request *request, const tutti_error *error, co
         data = error->text;
         head.bytes = strlen(error->text);
     }
-    if (atomic_load_explicit(&request->remote->retired, memory_order_acquire)) return; /* its asker has been told */
+    /* the rank that asked has been told */
+    if (atomic_load_explicit(&request->remote->retired, memory_order_acquire)) return;
     tutti_status status = send(request->remote, request->source, &head, data);
     if (status != TUTTI_OK && status != TUTTI_ERR_PEER_LOST)
         tti_log(TUTTI_WARN, "the answer of actor '%s' of rank %d to rank %d could not be sent: %s", request->name,
@@ -344,7 +346,7 @@ static void take_request(struct tti_remote *remote, int source, const struct fra
     tutti_actors *actors = remote->actors;
     struct tti_request *request = tti_request_new(actors, kinds[head->kind - FRAME_ASK], head->name, data, head->bytes);
     tutti_error error;
-    if (request == NULL) { /* its asker's deadline ends it */
+    if (request == NULL) { /* the deadline of the rank that asked ends it */
         tti_log(TUTTI_ERROR, "rank %d has no memory for a request of rank %d", actors->comm->rank, source);
         return;
     }
@@ -379,7 +381,8 @@ static void take(struct tti_remote *remote, int source, const struct frame *head
     }
 }
 
-/* The first frame that is held and has its data. Others come to an end with nothing to take: somebody takes them, or later. */
+/* Takes the first held frame if its data have come. Otherwise this thread stops handling them: another one does, or a
+ * later one. */
 static struct incoming *take_held(tutti_actors *actors, struct peer *peer)
 {
     struct incoming *first = NULL;
@@ -411,7 +414,7 @@ static void data_came(void *context, tutti_status status, const tutti_error *err
     struct incoming *in = context;
     struct tti_remote *remote = in->remote;
     struct peer *peer = in->peer;
-    (void)error; /* the sender is lost, or shuts down: there is nobody to be told */
+    (void)error; /* the sender is lost, or shuts down: nobody needs to be told */
     tti_actors_lock(remote->actors);
     in->failed = status != TUTTI_OK;
     in->ready = true;
@@ -436,7 +439,7 @@ static void receive_data(struct incoming *in)
     tutti_drop(op);
 }
 
-/* Behind those of the same rank that are held. */
+/* Holds a frame behind other held frames of the same rank. */
 static void hold(struct tti_remote *remote, struct peer *peer, const struct frame *head, const void *data)
 {
     struct incoming *in = tti_malloc(1, sizeof *in + head->bytes);
@@ -498,7 +501,8 @@ static void stop_receiving(struct tti_remote *remote, const tutti_error *error)
         if (rank != remote->comm->rank) lose(remote, rank, &why);
 }
 
-/* Never beside itself: it is due once for each start of the receive, and starts it again. */
+/* The callback of the receive. It never runs twice at a time: it is due once for each start of the receive, and starts
+ * it again. */
 static void came(void *context, tutti_status status, const tutti_error *error)
 {
     struct tti_remote *remote = context;
@@ -507,7 +511,7 @@ static void came(void *context, tutti_status status, const tutti_error *error)
     if (goes_on) take_frame(remote);
     tti_lock(&remote->calls);
     bool closing = remote->closing;
-    /* ends this round of it; or, of an earlier epoch, it */
+    /* ends this round of the receive; in an earlier epoch it ends the receive itself */
     if (!closing) remote->ended = tutti_test(remote->receive) == TUTTI_ERR_EPOCH;
     if (!closing && goes_on) why.status = tutti_start(remote->receive);
     tti_unlock(&remote->calls);
@@ -531,7 +535,7 @@ tutti_status tti_remote_open(tutti_actors *actors, tutti_comm *comm, struct tti_
     tutti_status status = tutti_recv_start(tutti_prepared(comm), remote->frame, FRAME_BYTES, TUTTI_U8, TUTTI_ANY_SOURCE,
                                            TAG_FRAME, &remote->came, &remote->receive);
     if (status == TUTTI_OK) status = tutti_when_ended(remote->receive, came, remote);
-    tti_lock(&remote->calls); /* a frame may have come before this call has ended */
+    tti_lock(&remote->calls); /* held, since a frame may come before this call has ended */
     if (status == TUTTI_OK) status = tutti_start(remote->receive);
     if (status != TUTTI_OK) *error = comm->errors.call;
     tti_unlock(&remote->calls);
@@ -547,7 +551,7 @@ static void say_bye(struct tti_remote *remote)
         if (rank != comm->rank) send(remote, rank, &head, NULL);
 }
 
-/* What it has said last is on its way when its comm is freed. */
+/* Waits for a moment until the last messages have left, before the comm is freed. */
 static void await_sent(struct tti_remote *remote)
 {
     tutti_comm *comm = remote->comm;
@@ -584,7 +588,7 @@ void tti_remote_retire(struct tti_remote *remote, const tutti_error *why)
     stop(remote);
 }
 
-/* After the comm: no callback runs any more. */
+/* Frees the rest after the comm was freed: no callback runs any more. */
 void tti_remote_free(struct tti_remote *remote)
 {
     if (remote == NULL) return;

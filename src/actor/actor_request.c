@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A request from its start to its one answer. What a call refuses leaves no trace; what was started ends in tti_request_end.
+ * A request from its start to its one answer. A call that is refused leaves no trace; a request that was started ends
+ * in tti_request_end.
  */
 #include "actor/actors.h"
 
@@ -35,7 +36,7 @@ struct tti_request *tti_request_new(tutti_actors *actors, tutti_request_kind kin
     atomic_store_explicit(&request->users, 1, memory_order_relaxed);
     tti_list_init(&request->on);
     tti_list_init(&request->of);
-    memcpy(request->name, name, strnlen(name, sizeof request->name - 1)); /* the rest is 0 */
+    memcpy(request->name, name, strnlen(name, sizeof request->name - 1)); /* the rest stays 0 */
     if (data != NULL) memcpy(request->data, data, bytes);
     return request;
 }
@@ -106,7 +107,7 @@ void tti_number_remove(tutti_actors *actors, uint64_t number)
 
 /* ---- The end --------------------------------------------------------------------------------------------------- */
 
-/* The lock is held. How many users it has no more: what it lay among, the number that its answer was to come for. */
+/* Removes the request from the lists that it is on. Returns how many users it has lost by that. The lock is held. */
 static int take_back(struct tti_request *request)
 {
     tutti_actors *actors = request->actors;
@@ -182,7 +183,7 @@ bool tti_request_end(struct tti_request *request, const tutti_error *error, cons
     return true;
 }
 
-/* The next one that is pending from this place on, held; NULL: there is none. */
+/* Returns the next pending request from this place on, held; NULL: there is none. */
 static struct tti_request *next_pending(tutti_actors *actors, int peer, uint32_t *place)
 {
     struct tti_request *found = NULL;
@@ -233,7 +234,7 @@ static void op_cancel(struct tti_external *external)
     tti_request_end(request, &error, NULL, 0);
 }
 
-/* A handler that waits for its own actor waits for itself. */
+/* Explains that a handler which waits for its own actor waits for itself. */
 static tutti_status describe_own(const tutti_actors *actors, const char *name, tutti_error *error)
 {
     return tti_actors_describe(
@@ -261,7 +262,7 @@ static const struct tti_external_ops request_ops = {
 
 /* ---- Starting one ---------------------------------------------------------------------------------------------- */
 
-/* What was asked for, checked. */
+/* The arguments of a call, checked. */
 struct asked {
     tutti_actors *actors;
     enum tti_kind kind; /* TTI_ACTOR_ASK, …_TELL, …_WATCH */
@@ -350,7 +351,7 @@ static tutti_status no_memory(const struct asked *asked, tutti_error *error)
                                "no memory for a request to actor '%s' of rank %d", asked->name, asked->rank);
 }
 
-/* The lock is held. Of a request to another rank, what its answer will be found by. */
+/* Delivers a request, or gives it a number by which the answer of another rank will find it. The lock is held. */
 static tutti_status enlist(struct tti_request *request, const struct asked *asked, tutti_error *error)
 {
     tutti_actors *actors = asked->actors;
@@ -366,15 +367,15 @@ static tutti_status enlist(struct tti_request *request, const struct asked *aske
     return request->pending != 0 ? TUTTI_OK : no_memory(asked, error);
 }
 
-/* Starts it with an op. On failure nothing of it is left. */
+/* Starts a request with an op. If it fails, nothing is left of it. */
 static tutti_status start(struct tti_request *request, const struct asked *asked, tutti_op *op)
 {
     tutti_actors *actors = asked->actors;
     tutti_error error;
     request->has_op = true;
     request->op.ops = &request_ops;
-    tti_request_hold(request); /* the handle's */
-    tti_request_hold(request); /* this call's */
+    tti_request_hold(request); /* for the handle */
+    tti_request_hold(request); /* for this call */
     tutti_op made = tti_external_start(&request->op, actors->comm, asked->kind);
     tti_actors_lock(actors);
     tutti_status status = made.id == 0 ? no_memory(asked, &error) : enlist(request, asked, &error);
@@ -432,7 +433,7 @@ tutti_status tutti_actor_ask_start(tutti_actors *actors, int rank, const char *n
     return ask(&asked, answer, answer_bytes, received, op);
 }
 
-/* Before anything is asked: whether the calling thread may wait for the answer. */
+/* Checks, before anything is asked, that the calling thread may wait for the answer. */
 static tutti_status may_wait(const struct asked *asked)
 {
     tutti_actors *actors = asked->actors;
@@ -469,7 +470,7 @@ tutti_status tutti_actor_tell_start(tutti_actors *actors, int rank, const char *
     return ask(&asked, NULL, 0, NULL, op);
 }
 
-/* To an actor of this rank nothing has to be waited for. */
+/* Tells an actor of this rank: nothing has to be waited for. */
 static tutti_status tell_here(const struct asked *asked)
 {
     tutti_actors *actors = asked->actors;
@@ -505,7 +506,7 @@ tutti_status tutti_actor_watch_start(tutti_actors *actors, int rank, const char 
     return ask(&asked, NULL, 0, NULL, op);
 }
 
-/* An error of the start is what the watcher is told. */
+/* If the watch cannot be started, the watcher is told the error. */
 tutti_status tutti_actor_watch(tutti_actor *self, int rank, const char *name)
 {
     struct asked asked = {self->actors, TTI_ACTOR_WATCH, rank, name, NULL, 0, 0};

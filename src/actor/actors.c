@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All actors of a rank: making and freeing them, and their errors.
+ * Makes and frees all actors of a rank, and keeps their errors.
  */
 #define TUTTI_NO_CALL_SITES
 #include "actor/actors.h"
@@ -48,7 +48,7 @@ tutti_status tti_actors_refuse(tutti_actors *actors, const tutti_error *error)
     return error->status;
 }
 
-/* A copy, since requests of other threads end at any moment. */
+/* Returns a copy, since requests of other threads may end at any moment. */
 const tutti_error *tutti_actors_error(tutti_actors *actors)
 {
     static _Thread_local tutti_error copy;
@@ -92,7 +92,7 @@ static tutti_status check_options(tutti_comm *comm, const tutti_actors_options *
 
 /* ---- Making ---------------------------------------------------------------------------------------------------- */
 
-/* Whether the calling thread is in a handler of actors that were created on this comm. */
+/* Returns true if the calling thread is in a handler of actors that were created on this comm. */
 static bool serves(const tutti_comm *comm)
 {
     const struct tti_worker *worker = tti_worker_here();
@@ -129,7 +129,7 @@ static tutti_status open_remote(tutti_actors *actors, tutti_comm *comm, struct t
     return error->status;
 }
 
-/* What this rank needs for itself. */
+/* Makes the parts that this rank needs for itself. */
 static tutti_status open(tutti_actors *actors, tutti_error *error)
 {
     struct tti_remote *remote = NULL;
@@ -146,7 +146,7 @@ stop_dues:
     return error->status;
 }
 
-/* All or nothing: how it went on each rank, and what it allows as payload. */
+/* All or nothing: compares the status of each rank, and its payload size. */
 static tutti_status agree(tutti_comm *comm, tutti_status mine, size_t payload_bytes)
 {
     int64_t low[2] = {(int64_t)payload_bytes, mine}, high[2] = {(int64_t)payload_bytes, mine};
@@ -220,7 +220,7 @@ static tutti_status check_renewal(tutti_actors *actors, tutti_comm *world)
                            theirs, ours);
 }
 
-/* From here on requests go the new way. The former one stays for handles that are not given back yet. */
+/* Changes to another comm. The former one stays for handles that are not given back yet. */
 static void change_way(tutti_actors *actors, struct tti_former *former, tutti_comm *parent, tutti_comm *comm,
                        struct tti_remote *remote)
 {
@@ -235,7 +235,7 @@ static void change_way(tutti_actors *actors, struct tti_former *former, tutti_co
     set_serving(parent, 1);
 }
 
-/* The same collectives as tutti_actors_create, which ranks call that were started again. */
+/* Makes the same collectives as tutti_actors_create, which ranks call that were started again. */
 tutti_status tutti_actors_renew(tutti_actors *actors, tutti_comm *world)
 {
     TTI_TRY(tti_api_begin(world, TTI_ACTORS));
@@ -267,7 +267,7 @@ tutti_status tutti_actors_renew(tutti_actors *actors, tutti_comm *world)
 
 /* ---- Freeing --------------------------------------------------------------------------------------------------- */
 
-/* Nothing new is taken, and every actor is to end. */
+/* Takes no new requests, and stops every actor. */
 static void stop_all(tutti_actors *actors)
 {
     tti_actors_lock(actors);
@@ -297,7 +297,7 @@ static bool await_actors(tutti_actors *actors, int64_t until_ns)
     }
 }
 
-/* Names one that has not ended: of those without children that have not. */
+/* Names an actor that has not ended, if possible one without children. */
 static void describe_late(tutti_actors *actors, tutti_error *error)
 {
     const tutti_actor *late = NULL;
@@ -313,7 +313,7 @@ static void describe_late(tutti_actors *actors, tutti_error *error)
     tti_actors_unlock(actors);
 }
 
-/* What this rank has asked others. */
+/* Ends the requests that this rank has sent to others. */
 static void end_own_requests(tutti_actors *actors)
 {
     tutti_error error;
@@ -322,14 +322,14 @@ static void end_own_requests(tutti_actors *actors)
     tti_requests_end_pending(actors, -1, &error);
 }
 
-/* Threads that wait for requests have their answers now, and give their handles back in a moment. */
+/* Waits until threads that wait for requests have given their handles back: they have their answers now. */
 static void await_waiters(tutti_actors *actors)
 {
     int64_t until = tti_now_ns() + COLLECT_MS * TTI_MS;
     while (atomic_load_explicit(&actors->awaiting, memory_order_acquire) != 0 && tti_now_ns() < until) tti_wait_turn();
 }
 
-/* No actor is left. */
+/* Closes everything. No actor is left. */
 static void close_all(tutti_actors *actors)
 {
     actors->closing = true;

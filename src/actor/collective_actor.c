@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collectives of one rank as an actor, which owns a comm and has a thread of its own.
+ * The actor that makes the collectives of one rank. It owns a comm and has a thread of its own.
  */
 #define TUTTI_NO_CALL_SITES
 #include "actor/actors.h"
@@ -11,9 +11,9 @@
 #include <stdalign.h>
 #include <string.h>
 
-enum { GRACE_MS = 2000 }; /* the comm's own deadline says more than the request's */
+enum { GRACE_MS = 2000 }; /* added to the request's deadline, since the comm's own deadline explains more */
 
-/* What a request holds; the calls follow it. */
+/* The data of a request; the calls follow it. */
 struct call {
     int64_t until_ns;
     alignas(16) tutti_collective_call list[];
@@ -40,7 +40,7 @@ static void leave(tutti_actor *self, void *state)
     (void)tutti_comm_free(state);
 }
 
-/* Its comm is good for nothing any more. */
+/* Ends the actor after a failure: its comm is of no use any more. */
 static tutti_decision end_it(void *context, const tutti_error *error)
 {
     (void)context, (void)error;
@@ -74,7 +74,7 @@ tutti_status tutti_collective_actor(tutti_actors *actors, tutti_comm *comm, cons
     return status;
 }
 
-/* NULL: no memory. */
+/* Makes the data of a request; NULL: no memory. */
 static struct call *make_call(const tutti_actors *actors, const tutti_collective_call *calls, size_t count,
                               int64_t deadline_ms, size_t *bytes)
 {

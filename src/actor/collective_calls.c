@@ -40,7 +40,7 @@ tutti_status tti_collective_make(tutti_comm *comm, tutti_stream *stream, const t
         first = make(stream == NULL ? comm : tutti_on(comm, stream), &calls[i]);
     }
     if (count == 1) return first;
-    tutti_status ended = tutti_group_end(comm); /* also after a call that was refused: it then starts nothing */
+    tutti_status ended = tutti_group_end(comm); /* called after a refused call, too: it starts nothing then */
     return first == TUTTI_OK ? ended : first;
 }
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A device as an actor. The actor is the stable address and the queue; the device and a stream are under it, and are opened again
- * by the handler when the device has failed, or is asked to: what comes meanwhile waits in the mailbox.
+ * A device as an actor. The actor is the stable address and the queue; below it are the device and a stream, which the
+ * handler opens again when the device has failed, or on request: requests that come meanwhile wait in the mailbox.
  *
- * Invariant: the device is opened by `start` and closed by `stop`, which is called once, since the actor is never restarted.
+ * Invariant: the device is opened by `start` and closed by `stop`, which is called once, since the actor is never
+ * restarted.
  */
 #define TUTTI_NO_CALL_SITES
 #include "actor/actors.h"
@@ -19,15 +20,15 @@ struct device_actor {
     tutti_actors *actors;
     char device_name[64];
     int64_t sync_ms;
-    tutti_device *device; /* NULL: not open */
+    tutti_device *device; /* NULL: it is not open */
     tutti_stream *stream;
-    int restarts; /* how often in a row it is opened again */
-    int failures; /* since work was done last */
+    int restarts; /* how often in a row the device is opened again */
+    int failures; /* failures since work was done last */
 };
 
-/* What a request holds: a function of this process. */
+/* The data of a request: a function of this process. */
 struct work {
-    tutti_device_work *work; /* NULL: the device is to be opened again */
+    tutti_device_work *work; /* NULL: opens the device again */
     void *context;
 };
 
@@ -79,7 +80,7 @@ static tutti_decision end_it(void *context, const tutti_error *error)
 
 /* ---- Requests ---------------------------------------------------------------------------------------------------- */
 
-/* The stream is empty at the end, whatever the work has returned. */
+/* Does the work, and waits until the stream is empty, whatever the work has returned. */
 static tutti_status do_work(struct device_actor *own, const struct work *work, tutti_error *error)
 {
     tutti_error ignored = {0};
@@ -88,7 +89,7 @@ static tutti_status do_work(struct device_actor *own, const struct work *work, t
     return status == TUTTI_OK ? synced : status;
 }
 
-/* Opened again, or the actor ends with why not. */
+/* Opens the device again; if that fails, the actor ends with the reason. */
 static tutti_status renew(tutti_actor *self, struct device_actor *own, tutti_request *request)
 {
     tutti_error error = {0};
@@ -96,7 +97,7 @@ static tutti_status renew(tutti_actor *self, struct device_actor *own, tutti_req
     return status == TUTTI_OK ? tutti_request_answer(request, NULL, 0) : failed(self, status, &error);
 }
 
-/* The work is answered before the device is opened again. */
+/* Recovers from a failure of the device. The work is answered before the device is opened again. */
 static tutti_status recover(tutti_actor *self, struct device_actor *own, tutti_request *request, tutti_error *error)
 {
     (void)tutti_request_refuse(request, TUTTI_ERR_DEVICE, error->text[0] == '\0' ? NULL : error->text);

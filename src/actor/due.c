@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Deadlines of requests and timers of actors: a heap of what is due, and one task that sleeps until the earliest.
+ * Deadlines of requests and timers of actors: a heap, and one task that sleeps until the earliest is due.
  *
- * Invariant: either the task has looked at the heap after something became its first, or whoever put it there sees that it sleeps.
+ * Invariant: either the task has read the heap after an entry became its first, or the thread that put it there sees
+ * that the task sleeps.
  */
 #include "actor/actors.h"
 
@@ -87,14 +88,14 @@ static void end_late(struct tti_request *request)
     tti_request_release(request);
 }
 
-/* The lock is held. One request of a timer is in the mailbox at a time. */
+/* Puts a timer's request into the mailbox, unless it is there already. The lock is held. */
 static void fire(struct tti_timer *timer, int64_t now_ns)
 {
     struct tti_request *request = timer->request;
     if (timer->every_ns > 0) {
         int64_t late = (now_ns - timer->due.at_ns) / timer->every_ns;
         timer->due.at_ns += (late + 1) * timer->every_ns;
-        tti_due_add(timer->actor->actors, &timer->due); /* it was there: there is room */
+        tti_due_add(timer->actor->actors, &timer->due); /* there is room, since it was in the heap before */
     }
     if (request->queued) return;
     request->queued = true;
@@ -103,7 +104,7 @@ static void fire(struct tti_timer *timer, int64_t now_ns)
     tti_actor_schedule(timer->actor);
 }
 
-/* Deals with the first one, if it is due. Returns how long to sleep; 0: not at all. The lock is held, and given back. */
+/* Handles the first entry, if it is due. Returns how long to sleep; 0: not at all. The lock is held, and released. */
 static int64_t look(tutti_actors *actors)
 {
     struct tti_dues *dues = &actors->dues;
@@ -171,7 +172,7 @@ static struct tti_timer *find_timer(tutti_actor *actor, int64_t number)
     return NULL;
 }
 
-/* The lock is held. A request of it that is in the mailbox is passed over. */
+/* Frees a timer. Its request, if it is in the mailbox, is passed over. The lock is held. */
 static void free_timer(struct tti_timer *timer)
 {
     tti_due_remove(timer->actor->actors, &timer->due);
@@ -201,7 +202,7 @@ static struct tti_timer *new_timer(tutti_actor *actor, int64_t number)
     return timer;
 }
 
-/* In place of one of the same number. False: no memory, and the old one stays. */
+/* Sets a timer in place of one with the same number. Returns false if there is no memory; then the old one stays. */
 static bool set_timer(tutti_actor *actor, struct tti_timer *timer)
 {
     tutti_actors *actors = actor->actors;

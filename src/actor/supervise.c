@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What becomes of an actor that failed or was stopped. Its worker does all of it, between two requests: it decides, waits for the
- * children's end, calls `stop`, and calls `start` again or forgets the actor. What comes meanwhile is queued.
+ * Handles actors that failed or were stopped. An actor's worker does all of it, between two requests: it decides, waits
+ * for the children's end, calls `stop`, and calls `start` again or forgets the actor. Requests that come meanwhile are
+ * queued.
  */
 #include "actor/actors.h"
 
@@ -28,7 +29,7 @@ tutti_status tutti_actor_fail(tutti_actor *self, tutti_status status, const char
     return self->said.status;
 }
 
-/* Notes a restart, unless there have been as many within the window as there may be. */
+/* Notes a restart; returns false if there were as many within the window as are allowed. */
 static bool may_restart(tutti_actor *actor)
 {
     int64_t now = tti_now_ns(), window = actor->options.restart_window_ms * TTI_MS;
@@ -67,7 +68,7 @@ static tutti_error *copy_error(const tutti_error *error)
     return copy;
 }
 
-/* The lock is held. Its parent is to fail with this, unless it is to fail already. */
+/* Makes the parent fail with this error, unless it has one to fail with already. The lock is held. */
 static void blame_parent(tutti_actor *actor, tutti_error *failure)
 {
     tutti_actor *parent = actor->parent;
@@ -119,7 +120,7 @@ static struct tti_request *take_kept(tutti_actor *actor)
     return request;
 }
 
-/* It is told of no end any more. */
+/* Forgets its watches: it is told of no end any more. */
 static void forget_watches(tutti_actor *actor)
 {
     TTI_LIST_EACH(link, &actor->watches)
@@ -149,7 +150,8 @@ static void forget_state(tutti_actor *actor)
     actor->state = NULL;
 }
 
-/* The lock is held. Somebody may have stopped it meanwhile; without a state it is restarted once more, or ends. */
+/* Goes on after a restart. The actor may have been stopped meanwhile; without a state it is restarted once more, or
+ * ends. The lock is held. */
 static void go_on(tutti_actor *actor)
 {
     if (actor->phase == TTI_RESTARTING && actor->has_state) actor->phase = TTI_RUNNING;
@@ -178,7 +180,7 @@ static void restart(tutti_actor *actor)
 
 /* ---- The end --------------------------------------------------------------------------------------------------- */
 
-/* One that nobody will handle; of the mailbox or, at last, of the watchers. NULL: there is none. */
+/* Takes a request that nobody will handle from the mailbox or, at last, from the watchers. NULL: there is none. */
 static struct tti_request *take_left(tutti_actor *actor, struct tti_link *list)
 {
     struct tti_request *request = NULL;
@@ -228,7 +230,7 @@ static void free_actor(tutti_actor *actor)
     tti_free(actor);
 }
 
-/* From here on nobody finds it: what comes is told that there is none. */
+/* Ends the actor. From here on nobody finds it: requests are answered that there is no such actor. */
 static void end(tutti_actor *actor)
 {
     tutti_actors *actors = actor->actors;

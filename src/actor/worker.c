@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Threads that run actors. A crew has a list of actors that have something to do; each of its workers takes the first one, lets it
- * handle some requests, and puts it to the end of the list if there are more. A worker with nothing to do looks for messages from
- * other ranks for a while, so that a request that comes is handled by the thread that has seen it, and then sleeps.
+ * Threads that run actors. A crew has a list of actors that have something to do; each of its workers takes the first
+ * one, lets it handle some requests, and puts it at the end of the list if there are more. A worker with nothing to do
+ * polls for messages from other ranks for a while, so that a request that comes is handled by the thread that has seen
+ * it, and then sleeps.
  *
- * Invariant: either a worker has looked at the list after an actor was put there, or whoever put it there sees that one sleeps.
+ * Invariant: either a worker has read the list after an actor was put there, or the thread that put it there sees that
+ * a worker sleeps.
  */
 #include "actor/actors.h"
 
@@ -64,7 +66,7 @@ static void end_without_answer(tutti_actor *actor, struct tti_request *request)
     tti_request_end(request, &error, NULL, 0);
 }
 
-/* Of a timer: it may come again. */
+/* Notes that a request was taken; a timer's request may be queued again from now on. */
 static void note_taken(tutti_actor *actor, struct tti_request *request)
 {
     if (request->seen.kind == TUTTI_ASKED || request->seen.kind == TUTTI_TOLD) {
@@ -76,7 +78,7 @@ static void note_taken(tutti_actor *actor, struct tti_request *request)
     tti_actors_unlock(actor->actors);
 }
 
-/* Nobody waits for the answer any more, or the timer was taken away. */
+/* Returns true if nobody waits for the answer any more, or the timer was removed. */
 static bool is_stale(const struct tti_request *request)
 {
     bool may_be = request->seen.kind == TUTTI_ASKED || request->seen.kind == TUTTI_TIMER;
@@ -100,7 +102,7 @@ static void handle(tutti_actor *actor, struct tti_request *request)
     tti_actor_failed(actor, &error);
 }
 
-/* The next request; those that have come are taken all at once. */
+/* Returns the next request; those in the mailbox are taken all at once. */
 static struct tti_request *next_request(tutti_actor *actor)
 {
     if (tti_list_is_empty(&actor->taken)) {
@@ -118,7 +120,7 @@ static struct tti_request *next_request(tutti_actor *actor)
     return TTI_LIST_OF(first, struct tti_request, on);
 }
 
-/* A child has escalated its failure. */
+/* Fails the actor if a child has escalated its failure. */
 static void fail_for_child(tutti_actor *actor)
 {
     tti_actors_lock(actor->actors);
@@ -130,7 +132,7 @@ static void fail_for_child(tutti_actor *actor)
     tti_free(failure);
 }
 
-/* Whether the worker may go on with requests. */
+/* Returns true if the worker may go on with requests. */
 static bool attend(tutti_actor *actor)
 {
     if (!atomic_load_explicit(&actor->wanted, memory_order_acquire)) return true;
@@ -142,7 +144,7 @@ static bool attend(tutti_actor *actor)
     return runs;
 }
 
-/* Puts it to the end of the list if there is more to do. The actor may be gone afterwards. */
+/* Puts the actor at the end of the list if there is more to do. The actor may be freed after this. */
 static void put_back(tutti_actor *actor)
 {
     tutti_actors *actors = actor->actors;
@@ -193,7 +195,7 @@ static void wait_for_work(struct tti_crew *crew)
     struct tti_wait wait;
     tti_wait_begin(&wait, crew->actors->comm->traits.crowded, PATIENCE_US * INT64_C(1000));
     while (is_idle(crew)) {
-        tutti_comm *comm = crew->actors->comm; /* another one after a rebuild */
+        tutti_comm *comm = crew->actors->comm; /* a new one after a rebuild */
         if (comm->size > 1) tti_queue_help(comm, false);
         tti_callbacks_call(comm);
         if (!is_idle(crew)) return;

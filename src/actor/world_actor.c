@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the actor of a world does with a request, and how it is made and asked.
+ * Handles the requests of a world's actor; makes such actors, and sends them requests.
  */
 #define TUTTI_NO_CALL_SITES
 #include "actor/collective_calls.h"
@@ -16,7 +16,7 @@ enum { WEEK_MS = 7 * 24 * 3600 * 1000, REBUILDS = 3, MOST_RANKS = 4096 };
 
 /* ---- A request ----------------------------------------------------------------------------------------------------- */
 
-/* A rank whose actor ended, or is about to, takes no part. */
+/* Notes a failure of a rank whose actor has ended, or is about to: it takes no part. */
 static void lose_rank(struct tti_thread_world_rank *rank, tutti_status status)
 {
     const tutti_error *why = tutti_actors_error(rank->world->actors);
@@ -47,8 +47,8 @@ static void ask_all(struct tti_thread_world *world, const struct tti_thread_worl
     atomic_store(&world->running, false);
 }
 
-/* Of several failures the one that the others may come from: that of a rank whose comm was whole until then, or else one that is
- * not about other ranks. */
+/* Ranks failures by how likely the others come from them: first that of a rank whose comm was not broken until then,
+ * next one that is not about other ranks. */
 static int weight_of(const struct tti_thread_world_rank *rank)
 {
     const tutti_status status = rank->result.status;
@@ -56,7 +56,7 @@ static int weight_of(const struct tti_thread_world_rank *rank)
     return status != TUTTI_ERR_CANCELLED && status != TUTTI_ERR_PEER_LOST;
 }
 
-/* NULL: all ranks are done. */
+/* Returns the rank whose failure is reported; NULL: all ranks are done. */
 static const struct tti_thread_world_rank *find_failure(const struct tti_thread_world *world)
 {
     const struct tti_thread_world_rank *found = NULL;
@@ -68,7 +68,7 @@ static const struct tti_thread_world_rank *find_failure(const struct tti_thread_
     return found;
 }
 
-/* True if the failure is that of a rank, and not of what it was asked. */
+/* Returns true if a rank failed, and not its request. */
 static bool is_loss(tutti_status status)
 {
     return status == TUTTI_ERR_PEER_LOST || status == TUTTI_ERR_CANCELLED || status == TUTTI_ERR_ACTOR ||
@@ -84,7 +84,7 @@ static tutti_status refuse_failed(tutti_request *request, const struct tti_threa
     return tutti_request_refuse(request, rank->result.status, all);
 }
 
-/* OK: the world is whole again. */
+/* Makes the world anew. OK: it is whole again. */
 static tutti_status recover(tutti_actor *self, struct tti_thread_world *world)
 {
     tutti_error error = {0};
@@ -115,7 +115,7 @@ static tutti_status handle_request(tutti_actor *self, struct tti_thread_world *w
     }
 }
 
-/* By its first request: before that there is nobody to be the ranks' parent. */
+/* Makes the world at its first request: before that it cannot be the parent of the ranks' actors. */
 static tutti_status open_world(tutti_actor *self, struct tti_thread_world *world, tutti_request *request)
 {
     tutti_error error = {0};
@@ -158,7 +158,7 @@ static tutti_status refuse(tutti_actors *actors, const char *call, const char *t
     return refuse_as(actors, TUTTI_ERR_ARGUMENT, call, text);
 }
 
-/* The n-th of a list "a,b,c"; returns how many there are. */
+/* Copies the n-th name of a list "a,b,c"; returns how many there are. */
 static int device_of(const char *list, int number, char name[TTI_THREAD_WORLD_DEVICE_BYTES])
 {
     int count = 0;
@@ -205,7 +205,7 @@ static struct tti_thread_world *new_world(tutti_actors *actors, const char *name
     return NULL;
 }
 
-/* An actor that cannot make its world ends, and its name is free again. */
+/* Makes the world by a first request. If that fails, its actor ends, and the name is free again. */
 static tutti_status open_first(tutti_actors *actors, const char *name)
 {
     const int self = actors->comm->rank;
@@ -252,7 +252,8 @@ tutti_status tutti_world_actor(tutti_actors *actors, const char *name, const tut
 
 /* ---- Asking ---------------------------------------------------------------------------------------------------------- */
 
-/* How many ranks the world of that name has; 0: there is none; -1: it is about to end, and may be freed at any moment. */
+/* Returns how many ranks the world with that name has; 0: there is none; -1: it is about to end, and may be freed at
+ * any moment. */
 static int size_of(tutti_actors *actors, const char *name)
 {
     const char *why;

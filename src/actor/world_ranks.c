@@ -51,7 +51,7 @@ static tutti_status do_work(const struct tti_thread_world_rank *rank, const stru
     return request->work(&place, request->context, error);
 }
 
-/* The stream is empty at the end, whatever the request has come to. */
+/* Carries out a request, and waits until the stream is empty, whatever the result. */
 static tutti_status carry_out(const struct tti_thread_world_rank *rank, const struct tti_thread_world_part *part,
                               tutti_error *error)
 {
@@ -142,7 +142,7 @@ static void free_stream(struct tti_thread_world_rank *rank)
     rank->stream = NULL;
 }
 
-/* Devices that have failed are opened again; ranks may share one, and its streams are all stale then. */
+/* Opens devices that have failed again; ranks may share one, and all its streams are stale then. */
 static tutti_status open_devices(struct tti_thread_world *world, tutti_error *error)
 {
     for (int r = 0; r < world->size; r++) free_stream(&world->ranks[r]);
@@ -172,7 +172,7 @@ static enum presence look_for(const struct tti_thread_world_rank *rank)
     return presence;
 }
 
-/* Of an actor that is about to end the end is waited for, so that its name is free. */
+/* Waits for the end of an actor that is about to end, so that its name is free. */
 static enum presence await_end(const struct tti_thread_world_rank *rank)
 {
     tutti_actors *actors = rank->world->actors;
