@@ -16,4 +16,5 @@ build() { # folder source name [flag...]
 }
 build fake cuda.c libcuda.so.1
 build fake nccl.c libnccl.so.2
+export FAKE_NCCL_FOLDER=$DIR
 export FAKE_CUDA_GPUS=8 FAKE_CUDA_REACH=0 # where NCCL cannot be had, calls are staged
