@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Layouts: what a rank has of an array, and where. Pure arithmetic.
+ * Layouts: which elements of an array a rank has, and at which places. Pure arithmetic.
  *
- * A rank has the product of what it has of each dimension of the array. Of a dimension it has one range of each section,
- * and these lie one after the other in its own array: so places there go up with places in the whole array.
+ * A rank has the product of its parts of each dimension of the array. Its part of a dimension is one range of each
+ * section, and these lie one after the other in its own array: so places there grow with places in the whole array.
  */
 #include "layout/layout_inside.h"
 
@@ -53,7 +53,7 @@ tutti_status tutti_layout_place(tutti_layout *layout, const char *name, tutti_pl
 
 static tutti_status check_shape(const tutti_layout *layout, tutti_error *error)
 {
-    int64_t most = INT64_MAX >> 4; /* room for the bytes of any type, and to spare */
+    int64_t most = INT64_MAX >> 4; /* leaves room for the bytes of any type, and more */
     bool empty = false;
     for (int d = 0; d < layout->dimensions; d++) empty = empty || layout->shape[d] == 0;
     for (int d = 0; d < layout->dimensions; d++) {
@@ -182,7 +182,7 @@ bool tti_layout_cuts(const tutti_layout *layout, int along, int dimension)
     return layout->along[along].placement == TUTTI_SHARDED && layout->along[along].dimension == dimension;
 }
 
-/* The first element of a grain of a section; of the grain behind the last one: the section's length. */
+/* Returns the first element of a grain of a section; for the grain behind the last one, the section's length. */
 static int64_t grain_begins(int64_t length, size_t grains, size_t grain)
 {
     return grains == 0 ? 0 : (int64_t)tti_share((size_t)length, grain, grains).lo;
@@ -227,7 +227,8 @@ size_t tutti_layout_local(const tutti_layout *layout, int rank, int64_t *shape)
 
 /* ---- Elements -------------------------------------------------------------------------------------------------- */
 
-/* A place along one dimension of a rank's array as one of the whole array; and the other way, -1: the rank lacks it. */
+/* Converts a place along one dimension of a rank's array into one of the whole array, or back; -1: the rank does not
+ * have it. */
 static int64_t convert(const tutti_layout *layout, int rank, int dimension, int64_t place, bool to_whole)
 {
     int64_t before = 0, from, to;
@@ -266,7 +267,7 @@ int64_t tutti_layout_find(const tutti_layout *layout, int rank, int64_t index)
     return index < 0 ? -1 : convert_index(layout, rank, index, false);
 }
 
-/* This rank's elements of the whole array. */
+/* Selects this rank's elements of the whole array. */
 static bool selection_of(const tutti_layout *layout, int rank, struct tti_selection *selection)
 {
     int most = 1;

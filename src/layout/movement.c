@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who has, adds up, holds and needs which elements.
+ * Finds which rank has, adds up, holds and needs which elements.
  *
- * Rules say it along each dimension of the mesh, from the placements before and after:
+ * Rules decide this along each dimension of the mesh, from the placements before and after:
  *
  *     before       after        has      adds     holds    needs    gets
  *     replicated   replicated   anyone   anyone   anyone   anyone   anyone
@@ -17,8 +17,8 @@
  *
  * has and gets are the arrays before and after. A rank that needs an element has it from the one that holds it: along
  * dimensions where anyone holds it, from its own coordinate. So data cross a dimension of the mesh only where holds and
- * needs differ, and of every element a rank gets one copy, and none of those that it holds. Along dimensions that turn into
- * sums, an element is added up at a rank that needs it, if one does, and at no other one.
+ * needs differ, and of every element a rank gets one copy, and none of those that it holds. Along dimensions that are
+ * summed over, an element is added up at a rank that needs it, if one does, and at no other one.
  */
 #include "layout/movement.h"
 
@@ -33,16 +33,17 @@ struct maker {
     tutti_layout from, to;
     struct tti_stretches stretches;
     struct tti_rule has, adds, holds, needs, gets;
-    int here[TUTTI_MESH_DIMENSIONS_MAX]; /* coordinates of this rank */
-    unsigned summed;                     /* dimensions of the mesh: that are summed over, */
-    unsigned free;                       /* of these, those along which nothing says who adds up, */
-    unsigned crossed;                    /* and those that data cross behind that */
+    int here[TUTTI_MESH_DIMENSIONS_MAX]; /* this rank's coordinates */
+    unsigned summed;                     /* dimensions of the mesh that are summed over */
+    unsigned free;                       /* of these, the ones along which no rule says which rank adds up */
+    unsigned crossed;                    /* dimensions that data cross after the sum */
     struct tti_movement *made;
 };
 
 /* ---- Rules ----------------------------------------------------------------------------------------------------- */
 
-/* One rank alone has all of it, and the sum. */
+/* Returns the placement along a dimension; one with a single rank is replicated, since that rank has all of it, and the
+ * sum. */
 static tutti_placement placement_of(const tutti_layout *layout, int m)
 {
     return layout->along[m].size == 1 ? TUTTI_REPLICATED : layout->along[m].placement;
@@ -93,7 +94,7 @@ static void set_rules(struct maker *maker)
 
 /* ---- Selections ------------------------------------------------------------------------------------------------ */
 
-/* What this rank's coordinates choose by two rules. */
+/* The elements that this rank's coordinates choose by two rules. */
 struct array {
     struct tti_asked asked[2];
 };
@@ -118,7 +119,7 @@ static struct array array_after(const struct maker *maker)
     return array_of(maker, &maker->gets, &maker->gets);
 }
 
-/* The elements that one rank holds and another one needs, in an array of this rank. */
+/* Selects the elements that one rank holds and another one needs, in an array of this rank. */
 static tutti_status held_and_needed(const struct maker *maker, struct array array, const int *holder, const int *needer,
                                     struct tti_selection *selection)
 {
@@ -128,7 +129,7 @@ static tutti_status held_and_needed(const struct maker *maker, struct array arra
 
 /* ---- Transfers ------------------------------------------------------------------------------------------------- */
 
-/* Coordinates of member `member` of the comm along some dimensions that this rank is in. */
+/* Sets the coordinates of member `member` of this rank's comm along some dimensions. */
 static void member_at(const struct maker *maker, unsigned along, int member, int *coordinates)
 {
     memcpy(coordinates, maker->here, sizeof maker->here);
@@ -162,8 +163,9 @@ static tutti_status transfer_begin(const struct maker *maker, enum tti_transfer_
     return TUTTI_OK;
 }
 
-/* Counts and offsets of some selections in their array, if each is one piece of it (`in_row`: and each begins where the one
- * before it ends), else in memory where they lie packed, one after the other. True: in their array. */
+/* Sets the counts and offsets of some selections in their array, if each is one piece of it (`in_row`: and each begins
+ * where the one before it ends), else in memory where they lie packed, one after the other. Returns true if they are in
+ * their array. */
 static bool lay_out(const struct tti_selection *selections, int count, bool in_row, size_t *counts, size_t *offsets,
                     size_t *all)
 {
@@ -183,7 +185,7 @@ static bool lay_out(const struct tti_selection *selections, int count, bool in_r
     return direct;
 }
 
-/* Where the first of them begins that is not empty. */
+/* Returns where the first selection that is not empty begins. */
 static size_t begins(const size_t *counts, const size_t *offsets, int selections)
 {
     for (int k = 0; k < selections; k++)
@@ -191,7 +193,7 @@ static size_t begins(const size_t *counts, const size_t *offsets, int selections
     return 0;
 }
 
-/* A collective that all ranks of its comm know to be empty is none. */
+/* Completes a transfer. A collective that all ranks of its comm know to be empty is left out. */
 static void transfer_seal(struct tti_transfer *transfer)
 {
     bool scatters = transfer->kind == TTI_TRANSFER_REDUCE_SCATTER;
@@ -246,7 +248,7 @@ static tutti_status make_keep(struct maker *maker)
     return held_and_needed(maker, array_after(maker), maker->here, maker->here, &maker->made->keep_out);
 }
 
-/* True if whoever is asked needs all that the others hold. */
+/* Returns true if every rank that takes part needs all that the others hold. */
 static bool all_need_all(const struct maker *maker)
 {
     for (int m = 0; m < maker->from.mesh_dimensions; m++)
@@ -274,7 +276,7 @@ static tutti_status make_all_to_all(struct maker *maker)
     int peer[TUTTI_MESH_DIMENSIONS_MAX];
     TTI_TRY(transfer_begin(maker, TTI_TRANSFER_ALL_TO_ALL, maker->crossed, move));
     for (int k = 0; k < move->size; k++) {
-        if (k == move->rank) continue; /* what stays here is kept */
+        if (k == move->rank) continue; /* the own elements are kept */
         member_at(maker, maker->crossed, k, peer);
         TTI_TRY(held_and_needed(maker, array_held(maker), maker->here, peer, &move->in[k]));
         TTI_TRY(held_and_needed(maker, array_after(maker), peer, maker->here, &move->out[k]));
@@ -285,8 +287,8 @@ static tutti_status make_all_to_all(struct maker *maker)
 
 /* ---- All of it ------------------------------------------------------------------------------------------------- */
 
-/* What is not asked of any rank of the comms that this one is in needs no collective: the array is empty, or another
- * coordinate contributes. */
+/* Returns true if no rank of this rank's comms needs anything of them, so that they need no collective: the array is
+ * empty, or another coordinate contributes. */
 static bool is_idle(const struct maker *maker)
 {
     for (int d = 0; d < maker->from.dimensions; d++)
@@ -333,7 +335,7 @@ static tutti_status make(struct maker *maker)
     return all_need_all(maker) ? make_all_gather(maker) : make_all_to_all(maker);
 }
 
-/* An array of no dimensions is one of one element. */
+/* Returns the layout; an array without dimensions gets one dimension with one element. */
 static tutti_layout with_dimension(const tutti_layout *layout)
 {
     tutti_layout whole = *layout;

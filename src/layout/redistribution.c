@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Making redistributions. Running them is in redistribution_run.c.
+ * Makes redistributions. redistribution_run.c runs them.
  */
 #define TUTTI_NO_CALL_SITES
 #include "layout/redistribution.h"
@@ -62,7 +62,7 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Sums lie in `out` at once if that is where they stay, in one piece. */
+/* Places sums in `out` at once if they stay there in one piece. */
 static void place_held(struct tutti_redistribution *r)
 {
     const struct tti_movement *movement = &r->movement;
@@ -89,7 +89,7 @@ static tutti_status make_memory(struct tutti_redistribution *r, tutti_error *err
     return TUTTI_OK;
 }
 
-/* What this rank can do by itself. */
+/* Makes the parts that this rank can make by itself. */
 static tutti_status prepare(struct tutti_redistribution *r, tutti_error *error)
 {
     TTI_TRY(check(r, error));
@@ -100,7 +100,7 @@ static tutti_status prepare(struct tutti_redistribution *r, tutti_error *error)
 
 /* ---- Comms ----------------------------------------------------------------------------------------------------- */
 
-/* The mesh's comm along some of its dimensions. */
+/* Returns the mesh's comm along some of its dimensions. */
 static tutti_status comm_along(tutti_mesh *mesh, unsigned along, tutti_comm **comm)
 {
     char names[TUTTI_MESH_DIMENSIONS_MAX * (TUTTI_MESH_NAME_BYTES + 1)] = "";
@@ -190,7 +190,7 @@ void tutti_redistribution_free(tutti_redistribution *redistribution)
 
 /* ---- About it -------------------------------------------------------------------------------------------------- */
 
-/* In place: the same elements at the same places, before and after. */
+/* Returns true if it works in place: the same elements are at the same places before and after. */
 static bool is_in_place(const struct tutti_redistribution *r)
 {
     const struct tti_movement *movement = &r->movement;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Redistributions inside the library: a movement, the comms that it goes along, and memory on its way.
+ * Redistributions inside the library: a movement, the comms for it, and memory for data on their way.
  */
 #ifndef TTI_LAYOUT_REDISTRIBUTION_H
 #define TTI_LAYOUT_REDISTRIBUTION_H
@@ -14,27 +14,28 @@ struct tutti_redistribution {
     struct tti_here here;
     tutti_layout from, to;
     tutti_type type;
-    size_t bytes; /* of an element */
+    size_t bytes; /* bytes of an element */
     struct tti_movement movement;
     tutti_comm *sum_comm, *move_comm; /* NULL: not needed */
 
-    void *packed, *arrived; /* of one collective, where its selections are no pieces of the arrays */
-    void *held;             /* sums, where they do not lie in `out` at once */
+    void *packed, *arrived; /* for one collective, if its selections are no pieces of the arrays */
+    void *held;             /* sums, if they do not lie in `out` at once */
     bool held_in_out;
-    size_t held_offset; /* there */
+    size_t held_offset; /* the offset in `out` */
     size_t memory_bytes;
 
     bool running;
-    const char *in; /* of the run that was started */
+    const char *in; /* arguments of the run that was started */
     char *out;
-    tutti_op op; /* the collective that is under way */
+    tutti_op op; /* the collective that is running */
 };
 
-/* All ranks learn whether one of them has failed (`status`, `error`), or whether they have different redistributions. */
+/* Tells all ranks whether one of them has failed (`status`, `error`), or whether they have different
+ * redistributions. */
 tutti_status tti_redistribution_agree(const struct tutti_redistribution *redistribution, tutti_status status,
                                       tutti_error *error);
 
-/* Fills elements with what changes no sum: −0.0, of integers 0. */
+/* Fills elements with the value that changes no sum: −0.0, for integers 0. */
 void tti_fill_identity(void *values, size_t count, tutti_type type);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks compare what they are about to do: one small all_reduce where all is well. Everything that can fail on one rank
- * alone has been tried before it, so that no rank waits for one that has given up.
+ * Ranks compare what they are about to do, with one small all_reduce if there is no error. Everything that can fail on
+ * one rank alone has been tried before, so that no rank waits for one that has given up.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/hash.h"
@@ -10,7 +10,7 @@
 #include "layout/redistribution.h"
 #include <string.h>
 
-enum { TEXT = 208 }; /* so that those of two ranks go into an error */
+enum { TEXT = 208 }; /* short enough that the texts of two ranks fit into an error */
 
 struct said {
     uint64_t digest;
@@ -33,7 +33,7 @@ static tutti_comm *inside(const struct tutti_redistribution *r)
     return tti_inside(r->all, "redistribution", "layouts");
 }
 
-/* All ranks get the same sentence: of the lowest rank that differs from rank 0, and of rank 0. */
+/* Tells all ranks the same sentence, about the lowest rank that differs from rank 0, and about rank 0. */
 static tutti_status tell_difference(const struct tutti_redistribution *r, const struct said *mine, tutti_error *error)
 {
     struct said first = *mine, other = *mine;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Carrying out a movement: pack, one collective that sums, one that moves, unpack.
+ * Carries out a movement: pack, one collective that sums, one that moves, unpack.
  *
- * Invariant: at most one collective is under way, r->op; while it is, nobody touches what it reads or writes. What stays on
- * this rank is copied meanwhile, to other elements of `out`.
+ * Invariant: at most one collective runs, r->op; meanwhile nothing touches the memory that it reads or writes. Elements
+ * that stay on this rank are copied meanwhile, to other elements of `out`.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/latest.h"
@@ -22,7 +22,8 @@ void tti_fill_identity(void *values, size_t count, tutti_type type)
     unsigned char *at = values;
     if (count == 0) return;
     memset(values, 0, count * bytes);
-    for (size_t i = 0; is_float && i < count; i++) at[i * bytes + bytes - 1] = 0x80; /* the sign, little-endian */
+    /* sets the sign, which is in the last byte on little-endian machines */
+    for (size_t i = 0; is_float && i < count; i++) at[i * bytes + bytes - 1] = 0x80;
 }
 
 /* ---- One collective -------------------------------------------------------------------------------------------- */
@@ -45,11 +46,11 @@ static void unpack(const struct tutti_redistribution *r, const struct tti_transf
     }
 }
 
-/* From the elements of one array of this rank to those of another. */
+/* Starts the transfer from elements of one array of this rank to those of another. */
 static tutti_status transfer_start(struct tutti_redistribution *r, const struct tti_transfer *t, tutti_comm *comm,
                                    const char *from, char *to)
 {
-    static char nothing[1]; /* for those that have no elements */
+    static char nothing[1]; /* for arrays without elements */
     if (!t->in_direct) pack(r, t, from);
     const char *in = t->in_direct ? from : r->packed;
     char *out = t->out_direct ? to : r->arrived;
@@ -87,7 +88,7 @@ static char *held_array(const struct tutti_redistribution *r)
     return r->held_in_out ? r->out + r->held_offset * r->bytes : r->held;
 }
 
-/* Where sums go: those of an all_reduce are in their places at once. */
+/* Returns where sums go: those of an all_reduce go to their places at once. */
 static char *sum_array(const struct tutti_redistribution *r)
 {
     return r->movement.sums ? held_array(r) : r->out;

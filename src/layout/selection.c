@@ -63,8 +63,8 @@ void tti_selection_seal(struct tti_selection *selection)
 /* The next piece of memory of a selection; `left` 0: there is none. */
 struct cursor {
     const struct tti_selection *selection;
-    int run[TUTTI_DIMENSIONS_MAX];       /* where it is along each dimension: which run, */
-    int64_t place[TUTTI_DIMENSIONS_MAX]; /* and where in that one; of the last dimension not used */
+    int run[TUTTI_DIMENSIONS_MAX];       /* the run along each dimension */
+    int64_t place[TUTTI_DIMENSIONS_MAX]; /* the place in that run; not used for the last dimension */
     size_t offset, left;                 /* in elements */
 };
 
@@ -88,7 +88,7 @@ static struct cursor cursor_begin(const struct tti_selection *selection)
     return cursor;
 }
 
-/* Behind the piece that was used up: the next run, or the next place along the dimension before. */
+/* Moves on after a piece was used up: to the next run, or to the next place along the dimension before. */
 static void cursor_next(struct cursor *cursor)
 {
     const struct tti_selection *selection = cursor->selection;

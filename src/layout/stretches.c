@@ -9,7 +9,7 @@
 
 /* ---- Cutting --------------------------------------------------------------------------------------------------- */
 
-/* The ranks that share a dimension of the array, as one row: how many, and the coordinates of one of them. */
+/* Returns the number of ranks that share a dimension of the array, as one row. */
 static int sharers(const tutti_layout *layout, int dimension)
 {
     int count = 1;
@@ -28,16 +28,16 @@ static void sharer_coordinates(const tutti_layout *layout, int dimension, int sh
     }
 }
 
-/* One layout's cuts of one dimension, in order: what each rank has of each section. */
+/* One layout's cuts of one dimension, in order: the range of each section that each rank has. */
 struct cuts {
     const tutti_layout *layout;
     int dimension, sharers;
-    int64_t at, count; /* the cut that is looked at, of how many */
-    int64_t from, to;  /* and what it is */
+    int64_t at, count; /* the number of the present cut, and the number of all */
+    int64_t from, to;  /* the range of the present cut */
     int owners[TUTTI_MESH_DIMENSIONS_MAX];
 };
 
-/* To the next one that is not empty. */
+/* Moves to the next cut that is not empty. */
 static void cuts_find(struct cuts *cuts)
 {
     for (; cuts->at < cuts->count; cuts->at++) {
@@ -97,7 +97,8 @@ void tti_stretches_free(struct tti_stretches *stretches)
 
 /* ---- Sharing --------------------------------------------------------------------------------------------------- */
 
-/* The one whose stretches are longest on average, of equal ones the first; -1: the array has no dimension. */
+/* Returns the dimension whose stretches are longest on average, the first of equal ones; -1: the array has no
+ * dimension. */
 static int longest(const struct tti_stretches *stretches)
 {
     int best = -1;
@@ -110,7 +111,7 @@ static int longest(const struct tti_stretches *stretches)
     return best;
 }
 
-/* The part of a stretch that one adder has, and that adder's coordinates. */
+/* Returns the part of a stretch for one adder, with that adder's coordinates. */
 static struct tti_stretch part_of(const struct tti_stretches *stretches, const struct tti_stretch *stretch,
                                   unsigned along, int adder, int adders)
 {
@@ -176,7 +177,7 @@ static bool both_choose(const struct tti_stretches *stretches, const struct tti_
     return chooses(stretches, &asked[0], stretch) && chooses(stretches, &asked[1], stretch);
 }
 
-/* Of one dimension: the extent of the array, and how many of its stretches are chosen. */
+/* Returns the array's extent along one dimension, and counts how many of its stretches are chosen. */
 static int64_t measure(const struct tti_stretches *stretches, int dimension, const struct tti_asked array[2],
                        const struct tti_asked which[2], int *chosen)
 {
