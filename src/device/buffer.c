@@ -43,7 +43,7 @@ tutti_status tti_buffer_range(struct tti_device_buffer *buffer, size_t offset, s
 
 /* ---- Making and dropping ----------------------------------------------------------------------------------------- */
 
-/* Nobody maps it any more. Who has mapped it keeps that. */
+/* Withdraws the offer, so that no other process maps the buffer any more. One that has mapped it keeps that. */
 static void withdraw_offer(struct tti_device_buffer *buffer)
 {
     if (buffer->offered != 0) close(buffer->offered_fd);
@@ -67,7 +67,7 @@ static void link_to(struct tti_device *device, struct tti_link *list, struct tti
     tti_unlock(&device->lock);
 }
 
-/* False: its device has reclaimed it. */
+/* Returns false if its device has reclaimed it. */
 static bool unlink_buffer(struct tti_device_buffer *buffer)
 {
     struct tti_device *device = buffer->device;
@@ -113,8 +113,8 @@ free_buffer:
     return status;
 }
 
-/* Nobody uses its memory any more. Until then a pointer into it finds the buffer, and is refused if that was dropped: a GPU's
- * driver would know the memory, and it would pass for the program's own. */
+/* Gives back the memory, which nothing uses any more. Until then a pointer into it finds the buffer, and is refused if
+ * that was dropped: a GPU's driver would know the memory, and it would pass for the program's own. */
 static void release(struct tti_device_buffer *buffer)
 {
     tti_find_remove(buffer, true);
@@ -124,7 +124,7 @@ static void release(struct tti_device_buffer *buffer)
     buffer->memory.base = NULL;
 }
 
-/* Gives back what has passed of what waits to be given back. True: all has. */
+/* Gives back the memory in limbo whose uses have passed. Returns true if none is left. */
 static bool sweep(struct tti_device *device)
 {
     for (;;) {
@@ -147,7 +147,7 @@ static bool sweep(struct tti_device *device)
     }
 }
 
-/* Its memory goes back now, when the one stream that uses it gets there, or when all have passed. */
+/* Gives its memory back now, when the one stream that uses it gets there, or when all uses have passed. */
 static void give_memory(struct tti_device_buffer *buffer)
 {
     struct tti_device *device = buffer->device;
@@ -167,7 +167,7 @@ static void give_memory(struct tti_device_buffer *buffer)
     if (only != NULL) tti_object_give(&only->object);
 }
 
-/* A device that has nothing left may get something back soon. */
+/* Allocates. A device that has no memory left may get some back soon, so this waits for a moment. */
 tutti_status tti_device_alloc(struct tti_device *device, tutti_memory kind, size_t bytes, struct tti_memory *memory,
                               tutti_error *error)
 {
@@ -208,7 +208,8 @@ static struct tti_device_buffer *first_of(struct tti_device *device, struct tti_
     return buffer;
 }
 
-/* What an adopted stream or one that did not end still uses is never given back: it may be written at any time. */
+/* Memory that an adopted stream, or one that did not end, still uses is never given back: it may be written at any
+ * time. */
 static void quarantine(struct tti_device_buffer *buffer)
 {
     static struct tti_link lost = {&lost, &lost};
@@ -241,8 +242,8 @@ void tti_buffers_reclaim(struct tti_device *device)
     }
     while ((buffer = first_of(device, &device->limbo)) != NULL) {
         reclaim(buffer, deadline_ns);
-        tti_object_give(&buffer->object); /* the one above, */
-        tti_object_give(&buffer->object); /* and the list's */
+        tti_object_give(&buffer->object); /* the reference of reclaim's caller */
+        tti_object_give(&buffer->object); /* the list's reference */
     }
 }
 
@@ -319,7 +320,7 @@ tutti_status tutti_buffer_free(tutti_buffer *handle, tutti_error *error)
     if (object == NULL) return error->status;
     struct tti_device_buffer *buffer = TTI_LIST_OF(object, struct tti_device_buffer, object);
     atomic_store_explicit(&buffer->dropped, 1, memory_order_release);
-    if (unlink_buffer(buffer)) give_memory(buffer); /* else its memory has gone with its device */
+    if (unlink_buffer(buffer)) give_memory(buffer); /* otherwise its memory was freed with its device */
     sweep(buffer->device);
     tti_object_give(object);
     return TUTTI_OK;

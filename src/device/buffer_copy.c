@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Copies and fills of buffers, put on a stream: handles and bounds are checked, then the stream waits for other uses, then
- * the work is put there, then the use is noted. What is refused has put nothing there, except such waits.
+ * Copies and fills of buffers, put on a stream: handles and bounds are checked, then the stream waits for other uses,
+ * then the work is put there, then the use is noted. A call that is refused has put nothing there, except such waits.
  */
 #include "base/status.h"
 #include "device/buffer.h"
 #include "device/open.h"
 #include "device/stream.h"
 
-/* One call's buffer and stream, with references. */
+/* The buffer and the stream of one call, with references. */
 struct call {
     struct tti_device_buffer *buffer;
     struct tti_stream *stream;

@@ -18,7 +18,7 @@ static void give_all(struct uses *uses)
     for (int i = 0; i < uses->count; i++) tti_object_give(&uses->marks[i]->object);
 }
 
-/* The marks, with references; the writer's first. `reads`: the readers' too. */
+/* Returns the marks, with references; the writer's first. `reads`: with the readers' marks. */
 static struct uses uses_of(struct tti_device_buffer *buffer, bool reads)
 {
     struct uses uses = {0};
@@ -59,11 +59,12 @@ void tti_uses_settle(struct tti_device_buffer *buffer)
 {
     struct uses uses = uses_of(buffer, true);
     tutti_error none;
-    for (int i = 0; i < uses.count; i++) (void)tti_mark_settle(uses.marks[i], &none); /* else when its stream ends */
+    /* if it fails, the mark passes when its stream ends */
+    for (int i = 0; i < uses.count; i++) (void)tti_mark_settle(uses.marks[i], &none);
     give_all(&uses);
 }
 
-/* Takes all marks out of the buffer; the caller has their references. With the lock. */
+/* Takes all marks out of the buffer; the caller owns their references. With the lock held. */
 static struct uses take_all(struct tti_device_buffer *buffer)
 {
     struct uses uses = {0};
@@ -100,7 +101,7 @@ tutti_status tti_buffer_begin(struct tti_device_buffer *buffer, tutti_access acc
     return status;
 }
 
-/* The place of a stream among the readers: the one that it has, or a free one, or -1. With the lock. */
+/* Returns the place of a stream among the readers: its own, or a free one, or -1. With the lock held. */
 static int place_for(const struct tti_device_buffer *buffer, const struct tti_stream *stream)
 {
     int place = -1;
@@ -119,7 +120,7 @@ static bool is_crowded(struct tti_device_buffer *buffer, const struct tti_stream
     return crowded;
 }
 
-/* The mark's reference is the buffer's from now on. */
+/* Notes a read; the buffer takes over the mark's reference. */
 static void note_read(struct tti_device_buffer *buffer, struct tti_mark *mark)
 {
     tti_lock(&buffer->lock);
@@ -139,7 +140,7 @@ static void note_write(struct tti_device_buffer *buffer, struct tti_mark *mark)
     give_all(&before);
 }
 
-/* All places are other streams': this one waits for the first of them, and takes its place. */
+/* All places belong to other streams: this stream waits for the first of them, and takes its place. */
 static tutti_status join_first(struct tti_device_buffer *buffer, struct tti_stream *stream, tutti_error *error)
 {
     tti_lock(&buffer->lock);

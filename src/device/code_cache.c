@@ -17,17 +17,17 @@
 
 enum { KEY_BYTES = 16, SUM_BYTES = 32, CODE_MOST = 64 << 20, FOLDER_MODE = 0700, FILE_MODE = 0600 };
 
-/* The beginning of a file; the code follows. */
+/* The head of a file; the code follows. */
 struct head {
     char magic[8];
-    uint64_t bytes; /* of the code */
+    uint64_t bytes; /* the size of the code */
     unsigned char sum[SUM_BYTES];
 };
 static const char magic[8] = "tutti 1";
 
 /* ---- Where -------------------------------------------------------------------------------------------------------- */
 
-/* False: there is no such folder, since no variable tells where the user's things are. */
+/* Finds the folder; returns false if there is none, since no variable says where the user's files are. */
 static bool find_folder(char folder[PATH_MAX])
 {
     tutti_options options;
@@ -43,12 +43,12 @@ static bool find_folder(char folder[PATH_MAX])
     return length > 0 && length < PATH_MAX - 64;
 }
 
-/* Makes the folder and those above it; errno. */
+/* Makes the folder and those above it; returns 0 or an errno. */
 static int make_folder(char *folder)
 {
     for (char *slash = strchr(folder + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        (void)mkdir(folder, FOLDER_MODE); /* the last one tells what is wrong */
+        (void)mkdir(folder, FOLDER_MODE); /* if it fails, the last mkdir says why */
         *slash = '/';
     }
     return mkdir(folder, FOLDER_MODE) == 0 || errno == EEXIST ? 0 : errno;
@@ -66,7 +66,8 @@ static void tell_once(const char *folder, const char *what, int code)
 
 static void add_text(crypto_generichash_state *state, const char *text)
 {
-    crypto_generichash_update(state, (const unsigned char *)text, strlen(text) + 1); /* its end tells texts apart */
+    /* the zero at its end separates texts */
+    crypto_generichash_update(state, (const unsigned char *)text, strlen(text) + 1);
 }
 
 void tti_code_key(const struct tti_nvrtc *nvrtc, const char *source, const char *const *options, const char *target,
@@ -98,7 +99,7 @@ static bool read_all(int fd, void *to, size_t bytes)
     return true;
 }
 
-/* The code of an open file; NULL: it is not whole. */
+/* Returns the code of an open file; NULL: it is not complete. */
 static char *read_code(int fd, size_t *bytes)
 {
     struct head head;
@@ -149,7 +150,7 @@ static bool write_all(int fd, const void *from, size_t bytes)
     return true;
 }
 
-/* errno, or 0 */
+/* Returns 0 or an errno. */
 static int write_file(int fd, const struct tti_code *code)
 {
     struct head head = {.bytes = code->count};

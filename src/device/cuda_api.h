@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The part of CUDA's driver interface that is used here, declared by ourselves: the library is built without a CUDA toolkit
- * and loads libcuda where there is one. Values and layouts are those of the driver's ABI, which does not change; names of
- * symbols carry the version of the function's ABI (_v2). `make test-gpu` compares them with cuda.h where that is.
+ * The part of CUDA's driver interface that is used here, with declarations of its own: the library is built without a
+ * CUDA toolkit and loads libcuda if there is one. Values and layouts are those of the driver's ABI, which does not
+ * change; names of symbols carry the version of the function's ABI (_v2). `make test-gpu` compares them with cuda.h if
+ * that is installed.
  */
 #ifndef TTI_DEVICE_CUDA_API_H
 #define TTI_DEVICE_CUDA_API_H
@@ -11,9 +12,9 @@
 #include <stdint.h>
 #include <tutti/tutti.h>
 
-enum { TTI_CUDA_LEAST = 12000 }; /* the oldest CUDA that the driver must know */
+enum { TTI_CUDA_LEAST = 12000 }; /* the oldest version of CUDA that the driver must know */
 
-/* Results that are told apart. */
+/* The results that are handled. */
 enum {
     TTI_CUDA_OK = 0,
     TTI_CUDA_INVALID_VALUE = 1,
@@ -47,7 +48,7 @@ enum {
     TTI_CUDA_UNIFIED_ADDRESSING = 41,
     TTI_CUDA_CAPABILITY_MAJOR = 75,
     TTI_CUDA_CAPABILITY_MINOR = 76,
-    TTI_CUDA_HOST_POINTER_IS_DEVICE_POINTER = 91, /* of registered host memory */
+    TTI_CUDA_HOST_POINTER_IS_DEVICE_POINTER = 91, /* for registered host memory */
     TTI_CUDA_VIRTUAL_MEMORY = 102,
     TTI_CUDA_SHARES_BY_DESCRIPTOR = 103,
     TTI_CUDA_MEMORY_POOLS = 115,
@@ -117,7 +118,7 @@ struct tti_cuda_pool { /* CUmemPoolProps */
     unsigned char reserved[64];
 };
 
-/* field, symbol, parameters: all are needed. */
+/* Columns: field, symbol, parameters. All functions are required. */
 /* clang-format off */
 #define TTI_CUDA_FUNCTIONS(X)                                                                                          \
     X(driver_version, cuDriverGetVersion, (int *version))                                                              \
@@ -192,7 +193,7 @@ struct tti_cuda_pool { /* CUmemPoolProps */
        unsigned block_z, unsigned shared_bytes, void *stream, void **parameters, void **extra))
 /* clang-format on */
 
-/* The same; NULL where the driver does not have it. */
+/* The same for functions that may be missing; then the field is NULL. */
 #define TTI_CUDA_MORE_FUNCTIONS(X) X(function_load, cuFuncLoad, (void *function)) /* from 12.4 on */
 
 struct tti_cuda {
@@ -200,14 +201,14 @@ struct tti_cuda {
     TTI_CUDA_FUNCTIONS(TTI_CUDA_FIELD)
     TTI_CUDA_MORE_FUNCTIONS(TTI_CUDA_FIELD)
 #undef TTI_CUDA_FIELD
-    int version; /* of CUDA that the driver knows: 12040 is 12.4 */
+    int version; /* the version of CUDA that the driver knows: 12040 is 12.4 */
 };
 
-/* Loads libcuda and starts it, once; NULL: *error says what is missing (ERR_UNSUPPORTED), or that this process was forked
- * from one that had (ERR_FORKED). A try that failed may be made again. By any thread. */
+/* Loads libcuda and starts it, once; NULL: *error says what is missing (ERR_UNSUPPORTED), or that this process was
+ * forked from one that had loaded it (ERR_FORKED). After a failure it may be tried again. By any thread. */
 const struct tti_cuda *tti_cuda_load(tutti_error *error);
 
-/* "CUDA_ERROR_ILLEGAL_ADDRESS" */
+/* Returns a name like "CUDA_ERROR_ILLEGAL_ADDRESS". */
 const char *tti_cuda_name(const struct tti_cuda *cuda, int code);
 
 #endif

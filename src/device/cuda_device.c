@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Devices `cuda:N`: the context, what it needs, and what its results mean.
+ * Devices `cuda:N`: the context, the resources that it needs, and the meaning of its results.
  */
 #include "device/cuda_device.h"
 
@@ -25,7 +25,7 @@ void tti_cuda_leave(struct tti_cuda_device *device)
     (void)device->cuda->context_pop(&popped);
 }
 
-/* After these nothing works in the context any more, and the process cannot get another one. */
+/* Returns true for errors after which nothing works in the context any more, and the process cannot get another one. */
 static bool is_sticky(int code)
 {
     static const int sticky[] = {
@@ -68,7 +68,8 @@ tutti_status tti_cuda_check(struct tti_cuda_device *device, int code, const char
 {
     const char *name = device->device.name;
     if (code == TTI_CUDA_OK) return TUTTI_OK;
-    bool ended = code == TTI_CUDA_CONTEXT_DESTROYED && device->adopted; /* by the caller, whose own it is */
+    /* the caller, who owns the context, has destroyed it */
+    bool ended = code == TTI_CUDA_CONTEXT_DESTROYED && device->adopted;
     if (is_sticky(code) && !ended) return poison(device, code, what, stream, error);
     const char *result = tti_cuda_name(device->cuda, code);
     if (code == TTI_CUDA_NO_MEMORY)
@@ -131,7 +132,7 @@ static void cuda_destroy(struct tti_device *device)
     tti_free(cuda);
 }
 
-/* Which GPU a context of the caller's is on. */
+/* Finds the GPU of a context of the caller's. */
 static tutti_status cuda_adopt(void *context, int *number, tutti_error *error)
 {
     const struct tti_cuda *cuda = tti_cuda_load(error);
@@ -181,8 +182,8 @@ static tutti_status check_attributes(struct tti_cuda_device *device, tutti_error
     return TUTTI_OK;
 }
 
-/* Those that can use this one's memory do so without being asked for: what another rank's kernel reads there is not known when
- * it is taken. */
+/* Finds the GPUs that can reach this one's memory. They get access without being asked for: when memory is taken,
+ * nobody knows which other rank's kernel will read it. */
 static void find_users(struct tti_cuda_device *device)
 {
     int count = 0, ordinal = 0, can = 0;
@@ -198,7 +199,7 @@ static void find_users(struct tti_cuda_device *device)
     }
 }
 
-/* Memory that was freed is kept. An allocation never waits for another stream's work. */
+/* Makes the pool. It keeps memory that was freed. An allocation never waits for another stream's work. */
 static int make_pool(struct tti_cuda_device *device)
 {
     const struct tti_cuda *cuda = device->cuda;
@@ -336,7 +337,8 @@ static bool cuda_reaches_uuid(struct tti_device *of, const unsigned char uuid[16
     return false;
 }
 
-/* What neither pools nor SHARED memory give, but a program has taken itself. */
+/* Makes memory of the other GPU reachable that comes neither from pools nor from SHARED memory, but that a program has
+ * taken itself. */
 static tutti_status cuda_reach(struct tti_device *of, struct tti_device *other, tutti_error *error)
 {
     struct tti_cuda_device *device = tti_cuda_of(of);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Devices `cuda:N`, shared by the files that carry out its table.
+ * Devices `cuda:N`: declarations for the files that implement their table.
  */
 #ifndef TTI_DEVICE_CUDA_DEVICE_H
 #define TTI_DEVICE_CUDA_DEVICE_H
@@ -22,50 +22,53 @@ enum { TTI_CUDA_SPARE_EVENTS = 64, TTI_CUDA_USERS = 32 };
 struct tti_cuda_device {
     struct tti_device device;
     const struct tti_cuda *cuda;
-    int ordinal;        /* CUdevice */
-    void *context;      /* the primary one, retained, or the caller's */
-    bool adopted;       /* the caller's */
-    void *pool, *home;  /* of LOCAL memory, and the stream that it is taken on: nothing else is put there */
+    int ordinal;        /* a CUdevice */
+    void *context;      /* the primary context, retained, or the caller's */
+    bool adopted;       /* the context is the caller's */
+    void *pool, *home;  /* the pool of LOCAL memory, and the stream on which it is taken: nothing else is put there */
     bool same_pointers; /* registered host memory has the same address on the device */
     bool shares;        /* memory can be shared by descriptor */
-    size_t granularity; /* of such memory */
+    size_t granularity; /* granularity of such memory */
     struct tti_cuda_access
-        users[TTI_CUDA_USERS]; /* this GPU, and those that reach its memory: all memory is for them */
+        users[TTI_CUDA_USERS]; /* this GPU, and those that reach its memory: all memory is accessible to them */
     size_t user_count;
-    _Atomic(const char *) last_kernel; /* launched last, for errors */
-    pthread_mutex_t lock;              /* of the modules and the marks */
-    /* Ranks that are threads share the device, and one may close it while another still gives memory back: held by who does, and
-     * alone by who shuts the device. */
+    _Atomic(const char *) last_kernel; /* the kernel that was launched last, for errors */
+    pthread_mutex_t lock;              /* guards the modules and the marks */
+    /* Ranks that are threads share the device, and one may close it while another still gives memory back. A thread
+     * that gives memory back holds this for reading, one that shuts the device for writing. */
     pthread_rwlock_t giving;
     struct tti_cuda_module *modules;
-    struct tti_link marks;                     /* those with an event, which goes when the device is shut */
-    void *spare_events[TTI_CUDA_SPARE_EVENTS]; /* for marks to come; likewise */
+    struct tti_link marks;                     /* marks with an event; the events end when the device is shut */
+    void *spare_events[TTI_CUDA_SPARE_EVENTS]; /* events for later marks; they end likewise */
     int spare_count;
-    /* A thread that looks, while somebody waits for long, whether the device has failed. Whoever waits polls a word only. */
-    pthread_mutex_t watch_lock; /* of all below; held while the driver is asked */
+    /* While a caller waits for long, a thread checks whether the device has failed. The caller itself polls a word
+     * only. */
+    pthread_mutex_t watch_lock; /* guards all fields below; held while the driver is asked */
     bool watcher_runs;
     struct tti_task watcher;
     _Atomic uint32_t watcher_stops;
     tti_bell watch_bell;
     int watched_count;
-    struct tti_stream *watched[TTI_CUDA_WATCHED]; /* a reference each; one that is waited for twice is there twice */
+    struct tti_stream *watched[TTI_CUDA_WATCHED]; /* references; a stream for which two callers wait is there twice */
 };
 
 static inline struct tti_cuda_device *tti_cuda_of(struct tti_device *device)
 {
-    return (struct tti_cuda_device *)(void *)device; /* its first member */
+    return (struct tti_cuda_device *)(void *)device; /* it is the first member */
 }
 
-/* The device's context is current between the two; what the caller had comes back. A result of CUDA. */
+/* Between the two calls the device's context is current; then the caller's own is current again. Returns a result of
+ * CUDA. */
 int tti_cuda_enter(struct tti_cuda_device *device);
 void tti_cuda_leave(struct tti_cuda_device *device);
 
-/* What a result of CUDA's means: OK, ERR_MEMORY, ERR_ARGUMENT …; one that the device does not recover from poisons it:
- * ERR_DEVICE. `what` is what was called, with `stream` (may be NULL) the one it was for. */
+/* Translates a result of CUDA: OK, ERR_MEMORY, ERR_ARGUMENT …; a result from which the device does not recover poisons
+ * it: ERR_DEVICE. `what` names the function that was called, `stream` (may be NULL) is the stream that it was called
+ * for. */
 tutti_status tti_cuda_check(struct tti_cuda_device *device, int code, const char *what, struct tti_stream *stream,
                             tutti_error *error);
 
-/* The entries of the table, by file. cuda_memory.c: */
+/* The functions of the table, by file. cuda_memory.c: */
 tutti_status tti_cuda_alloc(struct tti_device *device, tutti_memory kind, size_t bytes, struct tti_memory *memory,
                             tutti_error *error);
 void tti_cuda_free(struct tti_device *device, struct tti_memory *memory, struct tti_stream *stream);
@@ -79,7 +82,7 @@ bool tti_cuda_find(struct tti_device *device, const void *pointer, struct tti_fo
 tutti_status tti_cuda_enlist(struct tti_device *device, void *base, size_t bytes, tutti_error *error);
 void tti_cuda_withdraw(struct tti_device *device, void *base);
 void *tti_cuda_address(struct tti_device *device, void *enlisted);
-/* Whether the driver knows the pointer: a copy from or to any other host memory may block. */
+/* Returns true if the driver knows the pointer: a copy from or to any other host memory may block. */
 bool tti_cuda_knows(struct tti_cuda_device *device, const void *pointer);
 
 /* cuda_stream.c: */
@@ -93,7 +96,7 @@ tutti_status tti_cuda_fill(struct tti_stream *stream, void *to, size_t count, co
                            tutti_error *error);
 tutti_status tti_cuda_mark_open(struct tti_mark *mark, tutti_error *error);
 void tti_cuda_mark_close(struct tti_mark *mark);
-void tti_cuda_marks_clear(struct tti_cuda_device *device); /* when it is shut */
+void tti_cuda_marks_clear(struct tti_cuda_device *device); /* called when it is shut */
 tutti_status tti_cuda_record(struct tti_stream *stream, struct tti_mark *mark, tutti_error *error);
 tutti_status tti_cuda_after(struct tti_stream *stream, struct tti_mark *mark, tutti_error *error);
 bool tti_cuda_passed(struct tti_mark *mark);
@@ -108,7 +111,8 @@ tutti_status tti_cuda_launch(struct tti_stream *stream, const struct tti_kernel 
 /* cuda_watch.c: */
 void tti_cuda_probe(struct tti_device *device, struct tti_stream *stream);
 void tti_cuda_watch(struct tti_device *device, struct tti_stream *stream, bool waiting);
-void tti_cuda_unwatch(struct tti_cuda_device *device, const struct tti_stream *stream); /* its native form goes */
+/* called before its native form is freed */
+void tti_cuda_unwatch(struct tti_cuda_device *device, const struct tti_stream *stream);
 void tti_cuda_watch_stop(struct tti_cuda_device *device);
 
 #endif

@@ -26,7 +26,7 @@ static const struct symbol {
 static struct {
     pthread_mutex_t lock;
     atomic_bool loaded;
-    uint64_t process; /* it was started in */
+    uint64_t process; /* the process in which it was started */
     struct tti_cuda cuda;
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -36,7 +36,7 @@ const char *tti_cuda_name(const struct tti_cuda *cuda, int code)
     return cuda->error_name(code, &name) == TTI_CUDA_OK && name != NULL ? name : "an unknown result";
 }
 
-/* The version is asked for first: an old driver is told as such, not by what it lacks. */
+/* Checks the version first: the error names an old driver as such, not by the functions that it lacks. */
 static tutti_status check_version(void *handle, const char *path, int *version, tutti_error *error)
 {
     int (*tell)(int *) = (int (*)(int *))dlsym(handle, "cuDriverGetVersion");

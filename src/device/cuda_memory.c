@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory of a GPU. LOCAL memory comes from a pool of the device, so that neither taking nor freeing it waits for streams;
- * SHARED memory is an allocation of its own with a descriptor; PINNED memory is host memory that stays registered. What the
- * program has taken from CUDA itself is shared with other processes by CUDA's own handles.
+ * Memory of a GPU. LOCAL memory comes from a pool of the device, so that neither taking nor freeing it waits for
+ * streams; SHARED memory is an allocation of its own with a descriptor; PINNED memory is host memory that stays
+ * registered. Memory that the program has taken from CUDA itself is shared with other processes by CUDA's own handles.
  */
 #include "base/clock.h"
 #include "base/round.h"
@@ -14,11 +14,11 @@
 #include <assert.h>
 #include <string.h>
 
-#define HOME_NS INT64_C(10000000000) /* for an allocation, which nothing holds up */
+#define HOME_NS INT64_C(10000000000) /* limit for an allocation, which nothing holds up */
 
 /* ---- Local ------------------------------------------------------------------------------------------------------- */
 
-/* The memory is there when the stream that it was taken on has passed: at once, since nothing else is on it. */
+/* Waits until the stream on which memory is taken has passed: at once, since nothing else is on it. */
 static int wait_home(struct tti_cuda_device *device)
 {
     int64_t nap_ns = 0, deadline_ns = tti_now_ns() + HOME_NS;
@@ -33,7 +33,7 @@ static int take_local(struct tti_cuda_device *device, size_t bytes, struct tti_m
     const struct tti_cuda *cuda = device->cuda;
     uint64_t address = 0;
     int code = cuda->pool_alloc(&address, bytes, device->pool, device->home);
-    if (code == TTI_CUDA_NO_MEMORY) { /* what is kept in pieces may do as a whole */
+    if (code == TTI_CUDA_NO_MEMORY) { /* memory that the pool keeps in pieces may suffice as a whole */
         (void)cuda->pool_trim(device->pool, 0);
         code = cuda->pool_alloc(&address, bytes, device->pool, device->home);
     }
@@ -49,7 +49,7 @@ static int take_local(struct tti_cuda_device *device, size_t bytes, struct tti_m
 
 /* ---- Shared by descriptor ----------------------------------------------------------------------------------------- */
 
-/* Maps all of an allocation where the first so many of the device's users read and write it. */
+/* Maps all of an allocation for the first `users` of the device's users, which may read and write it. */
 static int map_handle(struct tti_cuda_device *device, uint64_t handle, size_t room, size_t users,
                       struct tti_memory *memory)
 {
@@ -141,7 +141,7 @@ tutti_status tti_cuda_map(struct tti_device *of, int fd, size_t bytes, struct tt
 
 static_assert(sizeof(struct tti_lease) == sizeof(struct tti_cuda_ipc), "a lease is CUDA's handle");
 
-/* Of cudaMalloc; memory of pools and managed memory have no such handle. */
+/* Lends memory of cudaMalloc; memory of pools and managed memory have no such handle. */
 tutti_status tti_cuda_lend(struct tti_device *of, const void *pointer, struct tti_lease *lease, tutti_error *error)
 {
     struct tti_cuda_device *device = tti_cuda_of(of);
@@ -204,13 +204,13 @@ tutti_status tti_cuda_alloc(struct tti_device *of, tutti_memory kind, size_t byt
         code = kind == TUTTI_MEMORY_SHARED ? take_shared(device, bytes, &taken) : take_local(device, bytes, &taken);
         tti_cuda_leave(device);
     }
-    if (code == TTI_CUDA_INVALID_VALUE) code = TTI_CUDA_NO_MEMORY; /* more than the GPU could ever have */
+    if (code == TTI_CUDA_INVALID_VALUE) code = TTI_CUDA_NO_MEMORY; /* the request is larger than the GPU's memory */
     TTI_TRY(tti_cuda_check(device, code, kind == TUTTI_MEMORY_SHARED ? "cuMemCreate" : "cuMemAllocAsync", NULL, error));
     *memory = taken;
     return TUTTI_OK;
 }
 
-/* Of a device that was shut the context has gone, and its memory with it. */
+/* Gives memory back. If the device was shut, its context has gone, and the memory with it. */
 static void give(struct tti_cuda_device *device, struct tti_memory *memory, struct tti_stream *stream)
 {
     if (tti_cuda_enter(device) != TTI_CUDA_OK) return;
@@ -245,7 +245,7 @@ struct about {
     size_t bytes;
 };
 
-/* False: the driver does not know it, or answers nothing any more, which is noted. */
+/* Asks the driver about a pointer. Returns false if the driver does not know it, or has failed, which is noted. */
 static bool ask(struct tti_cuda_device *device, const void *pointer, struct about *about)
 {
     int names[] = {TTI_CUDA_POINTER_MEMORY_TYPE, TTI_CUDA_POINTER_IS_MANAGED, TTI_CUDA_POINTER_ORDINAL,

@@ -2,8 +2,8 @@
  *
  * Streams of a GPU and work on them.
  *
- * A hold is a wait for a value in memory, which only that value ends. So each stream remembers what its holds wait for:
- * giving it up raises those words by far that have not been reached.
+ * A hold waits for a value in memory, and only that value ends it. So each stream remembers the words and values of its
+ * holds: when it is given up, it raises by far those that have not been reached.
  */
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -38,7 +38,7 @@ static tutti_status enter(struct tti_stream *stream, tutti_error *error)
     return tti_cuda_check(device_of(stream), tti_cuda_enter(device_of(stream)), "cuCtxPushCurrent", stream, error);
 }
 
-/* Leaves, and says what the result of the call between means. */
+/* Leaves the context, and translates the result of the call. */
 static tutti_status leave(struct tti_stream *stream, int code, const char *what, tutti_error *error)
 {
     tti_cuda_leave(device_of(stream));
@@ -47,7 +47,7 @@ static tutti_status leave(struct tti_stream *stream, int code, const char *what,
 
 /* ---- Holds --------------------------------------------------------------------------------------------------------- */
 
-/* Forgets what was reached. With the lock. */
+/* Forgets holds that were reached. With the lock held. */
 static void prune(struct tti_cuda_holds *holds)
 {
     size_t kept = 0;
@@ -187,7 +187,7 @@ bool tti_cuda_stream_close(struct tti_stream *stream)
     bool idle = stream->adopted || tti_cuda_stream_idle(stream);
     tti_cuda_unwatch(device, stream);
     if (!stream->adopted && tti_cuda_enter(device) == TTI_CUDA_OK) {
-        (void)device->cuda->stream_destroy(stream->native); /* what is still on it ends by itself */
+        (void)device->cuda->stream_destroy(stream->native); /* work that is still on it ends by itself */
         tti_cuda_leave(device);
     }
     stream->native = NULL;
@@ -196,7 +196,7 @@ bool tti_cuda_stream_close(struct tti_stream *stream)
     return idle;
 }
 
-/* Only a stream that others know can be captured. */
+/* Refuses a stream that is being captured. Only a stream that others know can be. */
 tutti_status tti_cuda_stream_check(struct tti_stream *stream, tutti_error *error)
 {
     struct tti_cuda_device *device = device_of(stream);
@@ -217,8 +217,8 @@ tutti_status tti_cuda_stream_check(struct tti_stream *stream, tutti_error *error
 
 /* ---- Copies and fills ---------------------------------------------------------------------------------------------- */
 
-/* The driver copies memory that it does not know through its own, and blocks until the stream gets there: so we wait for
- * that before, with a deadline. */
+/* The driver copies memory that it does not know through its own, and blocks until the stream gets there: so this waits
+ * for the stream first, with a deadline. */
 tutti_status tti_cuda_copy(struct tti_stream *stream, void *to, const void *from, size_t bytes, tutti_error *error)
 {
     if (!tti_cuda_knows(device_of(stream), to) || !tti_cuda_knows(device_of(stream), from))
@@ -262,8 +262,8 @@ tutti_status tti_cuda_fill(struct tti_stream *stream, void *to, size_t count, co
 
 /* ---- Marks --------------------------------------------------------------------------------------------------------- */
 
-/* Ops on streams use marks all the time: events are kept for the next ones. A stream that was told to wait for one waits for
- * what it stood for then, also when it is recorded anew. */
+/* Takes a spare event: ops on streams use marks all the time, so events are kept for the next ones. A stream that was
+ * told to wait for an event waits for what it stood for then, even if it is recorded anew. */
 static bool take_spare(struct tti_cuda_device *device, struct tti_mark *mark)
 {
     pthread_mutex_lock(&device->lock);
@@ -299,7 +299,7 @@ static void destroy_event(struct tti_cuda_device *device, void *event)
     tti_cuda_leave(device);
 }
 
-/* With the lock. In a context that is gone, so is the event. */
+/* Drops a mark's event, or keeps it as a spare. If the context is gone, so is the event. With the lock held. */
 static void drop_event(struct tti_cuda_device *device, struct tti_mark *mark, bool keep)
 {
     if (mark->native != NULL && keep && device->spare_count < TTI_CUDA_SPARE_EVENTS)
@@ -332,7 +332,8 @@ tutti_status tti_cuda_record(struct tti_stream *stream, struct tti_mark *mark, t
     return leave(stream, device_of(stream)->cuda->event_record(mark->native, stream->native), "cuEventRecord", error);
 }
 
-/* Another GPU may be shut by its ranks meanwhile. Its work has ended then, and its marks have no events any more. */
+/* Waits for a mark of another GPU, which its ranks may shut meanwhile. Its work has ended then, and its marks have no
+ * events any more. */
 static int wait_for_other(struct tti_stream *stream, struct tti_mark *mark)
 {
     struct tti_cuda_device *other = tti_cuda_of(mark->device);
@@ -378,7 +379,7 @@ static tutti_status bad_code(struct tti_cuda_device *device, int code, const str
                          device->device.name, tti_cuda_name(device->cuda, code), code, log);
 }
 
-/* A kernel that is loaded at its first launch would wait there for all streams of the GPU, so it is loaded here. */
+/* Finds the kernel and loads it: at its first launch loading would wait for all streams of the GPU. */
 static int find_function(const struct tti_cuda *cuda, void *module, struct tti_kernel *kernel)
 {
     int code = cuda->module_function(&kernel->native, module, kernel->name);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Noticing that a GPU has failed. Whoever waits polls a word, which a GPU that has failed never raises; and nobody who keeps
- * a deadline enters the driver, since it may block there behind others. So a thread of the device asks the driver about the
- * streams that somebody has been waiting for, and notes the failure where those who wait see it.
+ * Notices that a GPU has failed. A caller that waits polls a word, which a GPU that has failed never raises; and no
+ * caller with a deadline enters the driver, since it may block there behind others. So a thread of the device asks the
+ * driver about the streams for which callers wait, and notes the failure where they see it.
  */
 #include "device/cuda_device.h"
 
 #include "base/log.h"
 #include "device/open.h"
 
-#define LOOK_NS INT64_C(2000000)     /* between questions while somebody waits, */
-#define SLEEP_NS INT64_C(1000000000) /* and else */
+#define LOOK_NS INT64_C(2000000)     /* between questions while a caller waits */
+#define SLEEP_NS INT64_C(1000000000) /* between questions otherwise */
 
 void tti_cuda_probe(struct tti_device *of, struct tti_stream *stream)
 {
@@ -44,7 +44,8 @@ static void *watch(void *argument)
     return NULL;
 }
 
-/* Without a thread a failure is noticed when something is put on the device again, or at the deadline. With the lock. */
+/* Starts the thread. Without it a failure is noticed when something is put on the device again, or at the deadline.
+ * With the lock held. */
 static void ensure_watcher(struct tti_cuda_device *device)
 {
     tutti_error error = {0};
@@ -57,12 +58,12 @@ static void ensure_watcher(struct tti_cuda_device *device)
 static void add(struct tti_cuda_device *device, struct tti_stream *stream)
 {
     ensure_watcher(device);
-    if (device->watched_count == TTI_CUDA_WATCHED) return; /* a failure shows on every stream */
+    if (device->watched_count == TTI_CUDA_WATCHED) return; /* enough, since a failure shows on every stream */
     tti_object_keep(&stream->object);
     device->watched[device->watched_count++] = stream;
 }
 
-/* Takes it out once; its reference is the caller's. */
+/* Takes it off the list once; the caller owns its reference. */
 static struct tti_stream *take_out(struct tti_cuda_device *device, const struct tti_stream *stream)
 {
     for (int i = 0; i < device->watched_count; i++) {

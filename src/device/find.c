@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All buffers of the process with memory, in the order of their addresses, which never overlap.
+ * All buffers of the process that have memory, in the order of their addresses; they never overlap.
  */
 #include "device/find.h"
 
@@ -22,23 +22,23 @@ static struct {
 void tti_find_forked(void)
 {
     pthread_mutex_init(&all.lock, NULL);
-    atomic_store_explicit(&all.count, 0, memory_order_relaxed); /* the parent's */
+    atomic_store_explicit(&all.count, 0, memory_order_relaxed); /* these are the parent's */
 }
 
-/* Where buffers lay that are gone; the oldest is forgotten first. Under the same lock. */
+/* Records where former buffers lay; the oldest is forgotten first. Under the same lock. */
 enum { GONE_MOST = 256 };
 struct gone {
     uintptr_t base;
-    size_t bytes; /* 0: nothing */
+    size_t bytes; /* 0: the record is empty */
     uint64_t generation;
-    uint64_t id;  /* of its memory, if that is kept and known to the driver; else 0 */
-    bool dropped; /* by its owner; else its device was shut down */
+    uint64_t id;  /* the number of its memory, if that is kept and the driver knows it; otherwise 0 */
+    bool dropped; /* true: its owner has dropped it; false: its device was shut down */
     char device[TTI_DEVICE_NAME];
 };
 static struct gone gone[GONE_MOST];
 static size_t gone_next;
 
-/* How many begin at or before the address. With the lock. */
+/* Returns how many begin at or before the address. With the lock held. */
 static size_t place_of(const char *address)
 {
     size_t low = 0, high = atomic_load_explicit(&all.count, memory_order_relaxed);
@@ -66,7 +66,7 @@ static bool make_room(void)
     return true;
 }
 
-/* Its memory is that of a new buffer. */
+/* Forgets former buffers whose memory belongs to a new buffer. */
 static void forget_gone(const struct tti_memory *memory)
 {
     uintptr_t base = (uintptr_t)memory->base;
@@ -74,7 +74,8 @@ static void forget_gone(const struct tti_memory *memory)
         if (gone[i].base < base + memory->bytes && base < gone[i].base + gone[i].bytes) gone[i].bytes = 0;
 }
 
-/* Pinned memory stays registered when its buffer goes: by this number it is told from memory that the program has registered. */
+/* Returns the number of memory that is kept. Pinned memory stays registered when its buffer is freed: by this number it
+ * is told apart from memory that the program has registered. */
 static uint64_t id_of_kept(const struct tti_device_buffer *buffer)
 {
     struct tti_found found = {0};
@@ -184,7 +185,7 @@ static bool find_gone(const void *pointer, struct gone *found)
     return found->bytes != 0;
 }
 
-/* Memory in no buffer that the driver knows, and that was a buffer's: it is not the program's own. */
+/* Returns true for memory in no buffer that the driver knows, and that was a buffer's: it is not the program's own. */
 static bool was_a_buffer(const void *pointer, const struct tti_found *found)
 {
     struct gone one;
@@ -208,7 +209,7 @@ static tutti_status refuse_gone(struct gone *one, const char *name, tutti_error 
                                                 : "until the device was shut down");
 }
 
-/* Managed memory is that of all GPUs, whichever of them is asked first. */
+/* Returns true if the memory is the device's. Managed memory belongs to all GPUs, whichever of them is asked first. */
 static bool serves(const struct tti_found *found, const struct tti_device *device)
 {
     if (found->device == NULL || found->device == device) return found->device != NULL;
@@ -243,7 +244,8 @@ tutti_status tti_memory_take(const void *pointer, uint64_t bytes, const char *na
     const char *at = pointer;
     *buffer = NULL;
     tti_memory_find(pointer, &found);
-    if (tti_device_is_poisoned(stream->device)) { /* seen by asking whose it is: it would seem to be the host's */
+    /* noticed by the question whose memory it is, whose answer would be the host's */
+    if (tti_device_is_poisoned(stream->device)) {
         tti_found_give(&found);
         return tti_device_poison_error(stream->device, error);
     }

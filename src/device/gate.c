@@ -26,7 +26,7 @@ void tti_gate_free(struct tti_gate *gate)
     if (device == NULL) return;
     bool reached = tti_gate_reached(gate, gate->turns);
     tti_gate_open(gate, gate->turns);
-    if (reached) { /* a stream that is yet to come would raise and read them later */
+    if (reached) { /* otherwise a stream that comes later would raise and read them */
         tti_word_give(device, gate->reached);
         tti_word_give(device, gate->opened);
     }
@@ -87,7 +87,7 @@ static void free_gate(struct tti_stream_gate *gate)
     tti_free(gate);
 }
 
-/* Of streams that are gone; and which is this stream's. */
+/* Finds this stream's gate, and frees those of streams that have ended. */
 static struct tti_stream_gate *find_gate(struct tti_stream_gate **link, const struct tti_stream *stream)
 {
     struct tti_stream_gate *found = NULL;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Device `host`: ordinary memory, and a thread for each stream (host_queue.c). It does what a GPU does, in the same order
- * and with the same refusals, so that everything above the table runs and is tested without one, in simulated time too.
+ * Device `host`: ordinary memory, and a thread for each stream (host_queue.c). It does what a GPU does, in the same
+ * order and with the same refusals, so that everything above the table runs and is tested without a GPU, in simulated
+ * time, too.
  */
 #include "base/alloc.h"
 #include "base/memory.h"
@@ -17,7 +18,7 @@
 #include <unistd.h>
 
 enum { HOSTS = 64 };
-#define CHECKED_BYTES ((size_t)1 << 20) /* from here on the system is asked whether it has so much */
+#define CHECKED_BYTES ((size_t)1 << 20) /* from this size on the system is asked whether it has so much memory */
 
 /* ---- Devices ----------------------------------------------------------------------------------------------------- */
 
@@ -80,7 +81,7 @@ static tutti_status host_describe(struct tti_device *device, tutti_device_about 
 
 /* ---- Memory ------------------------------------------------------------------------------------------------------ */
 
-/* Undefined contents shall not look like zeros. */
+/* Fills new memory with a pattern, since undefined contents must not look like zeros. */
 static tutti_status take_local(size_t bytes, struct tti_memory *memory, tutti_error *error)
 {
     if (bytes >= CHECKED_BYTES) TTI_TRY(tti_memory_check(bytes, NULL, error));
@@ -152,7 +153,7 @@ static void host_free(struct tti_device *device, struct tti_memory *memory, stru
     if (stream == NULL)
         tti_host_release(tti_host_of(device), memory);
     else
-        (void)tti_host_put(stream, &work, &none); /* it fails only where the memory must be lost */
+        (void)tti_host_put(stream, &work, &none); /* it fails only if the memory must be lost */
 }
 
 static tutti_status host_share(struct tti_device *device, const struct tti_memory *memory, int *fd, tutti_error *error)
@@ -182,7 +183,7 @@ static tutti_status host_map(struct tti_device *device, int fd, size_t bytes, st
     return TUTTI_OK;
 }
 
-/* What is in no buffer is the program's own. */
+/* Finds nothing: memory in no buffer is the program's own. */
 static bool host_find(struct tti_device *device, const void *pointer, struct tti_found *found)
 {
     (void)device;
@@ -229,7 +230,7 @@ static bool host_idle(struct tti_stream *stream)
 
 static void host_abort(struct tti_stream *stream)
 {
-    atomic_store_explicit(&stream->lets_go, 1, memory_order_release); /* holds look at it between naps */
+    atomic_store_explicit(&stream->lets_go, 1, memory_order_release); /* holds read it between naps */
 }
 
 static tutti_status host_check(struct tti_stream *stream, tutti_error *error)
@@ -265,7 +266,7 @@ static void host_mark_close(struct tti_mark *mark)
     tti_host_event_give(mark->native);
 }
 
-/* Each record has an event of its own: who waits for an earlier one goes on waiting for that. */
+/* Each record has an event of its own: a stream that waits for an earlier one goes on waiting for that. */
 static tutti_status host_record(struct tti_stream *stream, struct tti_mark *mark, tutti_error *error)
 {
     struct tti_host_event *event = tti_host_event_make();
@@ -339,7 +340,7 @@ static tutti_status host_launch(struct tti_stream *stream, const struct tti_kern
 
 static void host_probe(struct tti_device *device, struct tti_stream *stream)
 {
-    (void)device; /* it is told when it is poisoned */
+    (void)device; /* the device is told when it is poisoned */
     (void)stream;
 }
 

@@ -4,7 +4,7 @@
 #include "device/host_queue.h"
 #include "device/open.h"
 
-/* With a reference; NULL: it is none of these. */
+/* Returns the device with a reference; NULL: it is no open device of kind host. */
 static struct tti_host_device *host_of(tutti_device *handle)
 {
     struct tti_device *device = tti_device_take(handle, NULL);

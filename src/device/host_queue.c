@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Invariant: work is counted as passed (tti_stream.passed, the room of the queue) when it has ended, and nothing of it is
- * touched after that except its references. So a stream whose work has all passed can be closed.
+ * Queues of device `host`.
  *
- * After poison nothing is done any more but to let go: memory is freed, marks pass, words stay. Work of a stream that was
- * given up likewise, but its words are raised, since others may hold for them.
+ * Invariant: work counts as passed (tti_stream.passed, the room of the queue) when it has ended, and only its
+ * references are touched after that. So a stream whose work has all passed can be closed.
+ *
+ * After poison, work is only released and not done: memory is freed, marks pass, words stay. The same holds for work of
+ * a stream that was given up, but its words are raised, since others may hold for them.
  */
 #include "device/host_queue.h"
 
@@ -24,17 +26,17 @@ enum { YIELD_US = 50, SLEEP_MS = 1000, FULL_NAP_MS = 1, STOP_MS = 1000 };
 
 struct tti_host_queue {
     struct tti_host_device *device; /* a reference, until the thread has ended */
-    struct tti_host_queue *next;    /* of the device's */
+    struct tti_host_queue *next;    /* the next queue of the device */
     struct tti_task task;
-    int users;            /* streams; under the device's lock */
-    pthread_mutex_t lock; /* of the ring */
+    int users;            /* streams that use it; under the device's lock */
+    pthread_mutex_t lock; /* guards the ring */
     struct tti_host_work *ring;
     size_t room;
     uint64_t put, taken;       /* `taken` counts work that has ended */
     tti_bell filled, drained;  /* rung when work was put, and when some has ended */
     _Atomic uint32_t sleeping; /* the thread sleeps on `filled` */
-    _Atomic uint32_t full;     /* somebody sleeps on `drained` */
-    _Atomic uint32_t stop;     /* end when there is no more work */
+    _Atomic uint32_t full;     /* a thread sleeps on `drained` */
+    _Atomic uint32_t stop;     /* asks the thread to end when there is no more work */
     _Atomic uint32_t ended;    /* the thread touches nothing any more */
 };
 
@@ -143,7 +145,8 @@ static void end_work(struct tti_host_queue *queue, struct tti_host_work *work)
     tti_object_give(&work->stream->object);
 }
 
-/* Either the thread has looked after work was put, or whoever put it sees `sleeping`. */
+/* Sleeps until work is put. Either the thread has looked after work was put, or the thread that put it sees
+ * `sleeping`. */
 static void sleep_until_filled(struct tti_host_queue *queue)
 {
     uint32_t seen = atomic_load_explicit(&queue->filled, memory_order_relaxed);
@@ -258,7 +261,7 @@ static tutti_status make_queue(struct tti_host_device *device, struct tti_host_q
     return TUTTI_OK;
 }
 
-/* With the device's lock. */
+/* Finds or makes the queue for a new stream. With the device's lock held. */
 static tutti_status queue_for(struct tti_host_device *device, struct tti_host_queue **queue, tutti_error *error)
 {
     int share = atomic_load_explicit(&device->shared_queues, memory_order_relaxed);
@@ -295,7 +298,7 @@ tutti_status tti_host_stream_open(struct tti_stream *stream, void *foreign, tutt
     return status;
 }
 
-/* The last user takes it out of the device. */
+/* Leaves the queue; the last user takes it off the device's list. */
 static bool leave_queue(struct tti_host_device *device, struct tti_host_queue *queue)
 {
     pthread_mutex_lock(&device->lock);
@@ -309,7 +312,7 @@ static bool leave_queue(struct tti_host_device *device, struct tti_host_queue *q
     return last;
 }
 
-/* Its thread goes on, some day, and finds all it needs. */
+/* Keeps a queue whose thread has not ended: the thread will go on some day, and must find its memory. */
 static void abandon(struct tti_host_queue *queue)
 {
     static struct tti_host_queue *abandoned;
@@ -320,7 +323,7 @@ static void abandon(struct tti_host_queue *queue)
     tti_unlock(&lock);
 }
 
-/* A function that never returns cannot be ended: its thread and its queue are left to it. */
+/* Stops the queue's thread. A function that never returns cannot be ended: its thread and its queue are left to it. */
 static bool stop_queue(struct tti_host_queue *queue)
 {
     int64_t nap_ns = 0, deadline_ns = tti_now_ns() + STOP_MS * MS;

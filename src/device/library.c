@@ -16,13 +16,13 @@
 
 enum { PLACES_TEXT = 240, REASON_TEXT = 200 };
 
-/* One search. */
+/* The state of one search. */
 struct search {
     const struct tti_library *library;
     void *handle;
     char *path;
-    char places[PLACES_TEXT]; /* where it was looked for */
-    char reason[REASON_TEXT]; /* why one that is there could not be loaded */
+    char places[PLACES_TEXT]; /* the places that were searched */
+    char reason[REASON_TEXT]; /* why a file that exists could not be loaded */
 };
 
 /* ---- Trying one place -------------------------------------------------------------------------------------------- */
@@ -73,7 +73,7 @@ static bool try_glob(struct search *search, const char *pattern)
 
 /* ---- The places -------------------------------------------------------------------------------------------------- */
 
-/* Folders with colons between them, or files whose name is one of the library's. */
+/* Tries TUTTI_CUDA_PATH: folders with colons between them, or files whose name is one of the library's. */
 static bool try_cuda_path(struct search *search)
 {
     tutti_options options;
@@ -103,7 +103,7 @@ static bool try_loader(struct search *search)
     return false;
 }
 
-/* Not the folder of stubs, which only serve for linking. */
+/* Tries CUDA_HOME, without the folder of stubs, which are only for linking. */
 static bool try_cuda_home(struct search *search)
 {
     static const char *const below[] = {"lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib", "compat"};
@@ -119,8 +119,8 @@ static bool try_cuda_home(struct search *search)
     return false;
 }
 
-/* The nvidia packages of an environment: PREFIX/lib/python3.12/site-packages/nvidia/nccl/lib. Debian has its own in
- * dist-packages, and what is installed beside them below PREFIX/local. */
+/* Tries the nvidia packages of an environment: PREFIX/lib/python3.12/site-packages/nvidia/nccl/lib. Debian has its own
+ * packages in dist-packages, and those installed besides below PREFIX/local. */
 static bool try_python(struct search *search, const char *prefix)
 {
     static const char *const below[] = {"lib/python3*/site-packages", "lib/python3*/dist-packages",
@@ -135,7 +135,7 @@ static bool try_python(struct search *search, const char *prefix)
     return false;
 }
 
-/* What `pip install --user` has installed. */
+/* Tries the packages that `pip install --user` has installed. */
 static bool try_user_python(struct search *search)
 {
     const char *base = getenv("PYTHONUSERBASE"), *home = getenv("HOME");
@@ -146,7 +146,7 @@ static bool try_user_python(struct search *search)
     return try_python(search, prefix);
 }
 
-/* The prefix of the python3 that the shell would start. */
+/* Finds the prefix of the python3 that the shell would start. */
 static bool python_prefix(char prefix[TTI_LIBRARY_PATH])
 {
     const char *path = getenv("PATH");
@@ -194,7 +194,7 @@ tutti_status tti_library_open(const struct tti_library *library, void **handle, 
 
 /* ---- The libraries ------------------------------------------------------------------------------------------------ */
 
-/* Thousands and tens, as CUDA counts: 12040 is 12.4. */
+/* Writes CUDA's version, which counts thousands and tens: 12040 is 12.4. */
 static bool cuda_version(void *handle, char *text, size_t bytes)
 {
     int (*version)(int *) = (int (*)(int *))dlsym(handle, "cuDriverGetVersion"), number = 0;
@@ -211,7 +211,7 @@ static bool nvrtc_version(void *handle, char *text, size_t bytes)
     return true;
 }
 
-/* 22203 is 2.22.3 */
+/* Writes NCCL's version: 22203 is 2.22.3. */
 static bool nccl_version(void *handle, char *text, size_t bytes)
 {
     int (*version)(int *) = (int (*)(int *))dlsym(handle, "ncclGetVersion"), number = 0;

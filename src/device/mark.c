@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Marks. A mark that was never recorded stands for nothing, and waiting for it is an error: on GPUs that would pass in
- * silence.
+ * Marks. A mark that was never recorded stands for nothing, and waiting for it is an error: on GPUs it would succeed
+ * silently.
  */
 #include "base/alloc.h"
 #include "base/status.h"

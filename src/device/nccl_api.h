@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The part of NCCL's interface that is used here, declared by ourselves: the library is built without NCCL and loads
- * libnccl where there is one. Values and layouts are those of NCCL's ABI since version 2.14, to which later ones only added.
- * `make test-gpu` compares them with nccl.h where that is.
+ * The part of NCCL's interface that is used here, with declarations of its own: the library is built without NCCL and
+ * loads libnccl if there is one. Values and layouts are those of NCCL's ABI since version 2.14, to which later versions
+ * only added. `make test-gpu` compares them with nccl.h if that is installed.
  */
 #ifndef TTI_DEVICE_NCCL_API_H
 #define TTI_DEVICE_NCCL_API_H
@@ -12,12 +12,12 @@
 #include <tutti/tutti.h>
 
 enum {
-    TTI_NCCL_LEAST = 21400, /* the first with ncclCommInitRankConfig and ncclCommFinalize */
+    TTI_NCCL_LEAST = 21400, /* the first version with ncclCommInitRankConfig and ncclCommFinalize */
     TTI_NCCL_FLOAT8_CAPABILITY = 90,
-    TTI_NCCL_FLOAT8 = 22400 /* the first that reduces 8-bit floats, on GPUs of capability 9.0 and newer */
+    TTI_NCCL_FLOAT8 = 22400 /* the first version that reduces 8-bit floats, on GPUs of capability 9.0 and newer */
 };
 
-/* Results that are told apart. */
+/* The results that are handled. */
 enum { TTI_NCCL_OK = 0, TTI_NCCL_CUDA_ERROR = 1, TTI_NCCL_INVALID_ARGUMENT = 4, TTI_NCCL_INVALID_USAGE = 5 };
 
 /* ncclDataType_t */
@@ -36,7 +36,7 @@ enum {
     TTI_NCCL_F8E5M2 = 11
 };
 
-/* ncclRedOp_t; others are made with make_scaled. */
+/* ncclRedOp_t; make_scaled makes others. */
 enum { TTI_NCCL_SUM = 0, TTI_NCCL_PROD = 1, TTI_NCCL_MAX = 2, TTI_NCCL_MIN = 3, TTI_NCCL_AVG = 4 };
 
 enum { TTI_NCCL_SCALAR_ON_HOST = 1, TTI_NCCL_ID_BYTES = 128 };
@@ -45,7 +45,7 @@ struct tti_nccl_id { /* ncclUniqueId */
     char bytes[TTI_NCCL_ID_BYTES];
 };
 
-/* ncclConfig_t as version 2.14 had it; newer ones fill in what they have added. */
+/* ncclConfig_t as in version 2.14; newer versions fill in the fields that they have added. */
 #define TTI_NCCL_CONFIG_MAGIC 0xcafebeefU
 struct tti_nccl_config {
     size_t size;
@@ -53,7 +53,8 @@ struct tti_nccl_config {
     int blocking, unused;
 };
 
-/* type, field, symbol, parameters: all are needed. Functions that return an int return a result. */
+/* Columns: type, field, symbol, parameters. All functions are required. Functions that return an int return a
+ * result. */
 /* clang-format off */
 #define TTI_NCCL_FUNCTIONS(X)                                                                                          \
     X(int, version, ncclGetVersion, (int *version))                                                                    \
@@ -84,7 +85,7 @@ struct tti_nccl_config {
     X(int, free_scaled, ncclRedOpDestroy, (int reduction, void *comm))
 /* clang-format on */
 
-/* The same; NULL where this version does not have it. */
+/* The same for functions that may be missing; then the field is NULL. */
 #define TTI_NCCL_MORE_FUNCTIONS(X) X(int, revoke, ncclCommRevoke, (void *comm, int flags)) /* from 2.28.7 on */
 
 struct tti_nccl {
@@ -92,20 +93,20 @@ struct tti_nccl {
     TTI_NCCL_FUNCTIONS(TTI_NCCL_FIELD)
     TTI_NCCL_MORE_FUNCTIONS(TTI_NCCL_FIELD)
 #undef TTI_NCCL_FIELD
-    int number; /* of its version: 22809 is 2.28.9 */
+    int number; /* the version's number: 22809 is 2.28.9 */
 };
 
-/* Loads libnccl, once; NULL: *error says what is missing (ERR_UNSUPPORTED). A try that failed may be made again. By any
- * thread. */
+/* Loads libnccl, once; NULL: *error says what is missing (ERR_UNSUPPORTED). After a failure it may be tried again. By
+ * any thread. */
 const struct tti_nccl *tti_nccl_load(tutti_error *error);
 
-/* OK if a library that was found can be used; else ERR_UNSUPPORTED says what is needed. */
+/* Returns OK if a library that was found can be used; otherwise ERR_UNSUPPORTED says what is needed. */
 tutti_status tti_nccl_check(void *handle, const char *path, tutti_error *error);
 
-/* What that version can do, for people. */
+/* Writes what that version can do, for people. */
 void tti_nccl_describe(void *handle, char *text, size_t bytes);
 
-/* NCCL's number of a type; negative: it has no such type. */
+/* Returns NCCL's number of a type; negative: it has no such type. */
 int tti_nccl_type_of(tutti_type type);
 
 #endif

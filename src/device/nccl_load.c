@@ -29,7 +29,7 @@ static struct {
     struct tti_nccl nccl;
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* The version is asked for first: an old library is told as such, not by what it lacks. */
+/* Checks the version first: the error names an old library as such, not by the functions that it lacks. */
 static tutti_status check_version(void *handle, const char *path, int *number, tutti_error *error)
 {
     int (*tell)(int *) = (int (*)(int *))dlsym(handle, "ncclGetVersion");
@@ -82,7 +82,7 @@ int tti_nccl_type_of(tutti_type type)
     }
 }
 
-/* "f64, f32": the types whose names begin so, or those of 8 bits, which not every version has. */
+/* Writes "f64, f32" and so on: the names of NCCL's types, without those of 8 bits, which not every version has. */
 static void list_types(char *text, size_t bytes)
 {
     size_t used = 0;

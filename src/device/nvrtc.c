@@ -33,7 +33,7 @@ static struct {
     struct tti_nvrtc nvrtc;
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* The version is asked for first: an old library is told as such, not by what it lacks. */
+/* Checks the version first: the error names an old library as such, not by the functions that it lacks. */
 static tutti_status check_version(void *handle, const char *path, struct tti_nvrtc *nvrtc, tutti_error *error)
 {
     int (*tell)(int *, int *) = (int (*)(int *, int *))dlsym(handle, "nvrtcVersion");
@@ -113,7 +113,7 @@ tutti_status tti_nvrtc_target(const struct tti_nvrtc *nvrtc, int capability, cha
 
 /* ---- Compiling ---------------------------------------------------------------------------------------------------- */
 
-/* What NVRTC has to say, or NULL. */
+/* Returns NVRTC's log, or NULL. */
 static char *take_log(const struct tti_nvrtc *nvrtc, void *program)
 {
     size_t bytes = 0;
@@ -139,7 +139,7 @@ static tutti_status tell_failure(const struct tti_nvrtc *nvrtc, void *program, c
                          nvrtc->minor, name, code, tutti_text_printable(shown));
 }
 
-/* The GPU's own code, or PTX where there is none. */
+/* Takes the GPU's own code, or PTX if there is none. */
 static tutti_status take_code(const struct tti_nvrtc *nvrtc, void *program, const char *name, struct tti_code *code,
                               tutti_error *error)
 {

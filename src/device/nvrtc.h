@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * NVRTC, the compiler of kernels at run time: the part of it that is used here, declared by ourselves and loaded where there
- * is one (library.h). `make test-gpu` compares the declarations with nvrtc.h where that is.
+ * NVRTC, the compiler of kernels at run time: the part of it that is used here, with declarations of its own, loaded if
+ * there is one (library.h). `make test-gpu` compares the declarations with nvrtc.h if that is installed.
  */
 #ifndef TTI_DEVICE_NVRTC_H
 #define TTI_DEVICE_NVRTC_H
@@ -9,11 +9,11 @@
 #include <stddef.h>
 #include <tutti/tutti.h>
 
-enum { TTI_NVRTC_LEAST = 12 }; /* the oldest major version that will do */
+enum { TTI_NVRTC_LEAST = 12 }; /* the oldest major version that can be used */
 
-enum { TTI_NVRTC_OK = 0 }; /* the one result that is told apart */
+enum { TTI_NVRTC_OK = 0 }; /* the only result that is handled */
 
-/* field, symbol, parameters: all are needed. */
+/* Columns: field, symbol, parameters. All functions are required. */
 /* clang-format off */
 #define TTI_NVRTC_FUNCTIONS(X)                                                                                         \
     X(tell_version, nvrtcVersion, (int *major, int *minor))                                                            \
@@ -39,27 +39,27 @@ struct tti_nvrtc {
     int major, minor;
 };
 
-/* Loads it, once; NULL: *error says what is missing or too old (ERR_UNSUPPORTED). A try that failed may be made again. By any
- * thread. */
+/* Loads it, once; NULL: *error says what is missing or too old (ERR_UNSUPPORTED). After a failure it may be tried
+ * again. By any thread. */
 const struct tti_nvrtc *tti_nvrtc_load(tutti_error *error);
 
-/* OK if a library that was found can be used; else ERR_UNSUPPORTED says what is needed. */
+/* Returns OK if a library that was found can be used; otherwise ERR_UNSUPPORTED says what is needed. */
 tutti_status tti_nvrtc_check(void *handle, const char *path, tutti_error *error);
 
-/* What a source is compiled for: -arch=sm_90 where NVRTC knows this GPU, which gives its own code; -arch=compute_N of the
- * newest that it knows where the GPU is newer, which gives PTX, for the driver to translate. */
+/* Sets the target for which a source is compiled: -arch=sm_90 if NVRTC knows this GPU, which gives its own code;
+ * -arch=compute_N of the newest that NVRTC knows if the GPU is newer, which gives PTX for the driver to translate. */
 enum { TTI_NVRTC_TARGET = 32 };
 tutti_status tti_nvrtc_target(const struct tti_nvrtc *nvrtc, int capability, char target[TTI_NVRTC_TARGET],
                               tutti_error *error);
 
-/* Compiled code, which ends with a 0 that is not counted. */
+/* Compiled code, followed by a 0 that is not counted. */
 struct tti_code {
-    char *bytes; /* tti_free; NULL: none */
+    char *bytes; /* freed with tti_free; NULL: there is none */
     size_t count;
 };
 
-/* `name` is for messages. `options` ends with NULL. On failure ERR_UNSUPPORTED has the first lines of NVRTC's log, all of
- * which goes to our log. */
+/* Compiles a source. `name` is for messages. `options` ends with NULL. ERR_UNSUPPORTED has the first lines of NVRTC's
+ * log, which is logged completely. */
 tutti_status tti_nvrtc_compile(const struct tti_nvrtc *nvrtc, const char *source, const char *name,
                                const char *const *options, const char *target, struct tti_code *code,
                                tutti_error *error);

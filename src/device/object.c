@@ -30,7 +30,7 @@ static struct {
 static _Atomic uint64_t process = 1;
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
-/* Another thread may have been inside the table when this process was forked. */
+/* Another thread may have held the table's lock when this process was forked. */
 static void in_child(void)
 {
     pthread_mutex_init(&table.lock, NULL);
@@ -94,7 +94,7 @@ static bool grow(void)
     return true;
 }
 
-/* Place + 1, or 0: no memory. */
+/* Returns a place + 1, or 0: no memory. */
 static size_t take_place(void)
 {
     size_t found = table.free;
@@ -141,7 +141,7 @@ static tutti_status refuse(const void *handle, enum tti_object_kind kind, tutti_
                          kind == TTI_OBJECT_DEVICE ? "closed" : "freed (dropped) before this call");
 }
 
-/* The place of a good handle, or NULL. With the lock. */
+/* Returns the place of a valid handle, or NULL. With the lock held. */
 static struct place *find(const void *handle, enum tti_object_kind kind)
 {
     uint64_t bits = (uint64_t)(uintptr_t)handle;
@@ -170,7 +170,7 @@ static struct tti_object *look_up(const void *handle, enum tti_object_kind kind,
         object = NULL;
     }
     if (object != NULL && revoke)
-        make_void(place); /* its reference is the caller's now */
+        make_void(place); /* the caller owns its reference now */
     else if (object != NULL)
         tti_object_keep(object);
     pthread_mutex_unlock(&table.lock);

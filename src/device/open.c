@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening, closing and re-opening devices, and what all their functions begin with.
+ * Opens, closes and re-opens devices, and has the beginnings that all their functions share.
  *
- * Opening a device that is open gives the same one: a GPU that fails or is opened again is so for all ranks of the process
- * that use it. Inside a simulated run each open makes a device of its own, as if its task were a process.
+ * Opening a device that is open gives the same one: a GPU that fails or is opened again is so for all ranks of the
+ * process that use it. Inside a simulated run each open makes a device of its own, as if its task were a process.
  */
 #include "device/open.h"
 
@@ -37,7 +37,7 @@ static struct {
 void tti_devices_forked(void)
 {
     pthread_mutex_init(&devices.lock, NULL);
-    devices.first = NULL; /* the parent's: nothing of them works here */
+    devices.first = NULL; /* they are the parent's: nothing of them works here */
     atomic_store_explicit(&devices.count, 0, memory_order_relaxed);
     tti_find_forked();
 }
@@ -163,7 +163,7 @@ static void name_device(struct tti_device *device, const struct tti_device_ops *
         (void)snprintf(device->name, sizeof device->name, "%.*s:%d", KIND_BYTES - 1, ops->kind, number);
 }
 
-/* What is to be opened. */
+/* The device that should be opened. */
 struct wanted {
     const struct tti_device_ops *ops;
     int number;
@@ -205,7 +205,7 @@ static bool is_wanted(const struct tti_device *device, const struct wanted *want
     return device->ops == wanted->ops && device->number == wanted->number && device->foreign == wanted->context;
 }
 
-/* With the lock, unless it is a simulated one. */
+/* Opens a device. With the lock held, unless it is a simulated one. */
 static tutti_status open_locked(const struct wanted *wanted, tutti_device **handle, tutti_error *error)
 {
     struct tti_device *device = tti_sim != NULL ? NULL : devices.first;
@@ -226,7 +226,7 @@ static tutti_status open_locked(const struct wanted *wanted, tutti_device **hand
 
 static tutti_status open_device(const struct wanted *wanted, tutti_device **device, tutti_error *error)
 {
-    (void)tti_object_process(); /* forks are noticed from now on */
+    (void)tti_object_process(); /* notices forks from now on */
     if (tti_sim != NULL) return open_locked(wanted, device, error);
     pthread_mutex_lock(&devices.lock);
     tutti_status status = open_locked(wanted, device, error);
@@ -279,7 +279,8 @@ struct tti_device *tti_device_take(tutti_device *handle, tutti_error *error)
 
 /* ---- Closing ----------------------------------------------------------------------------------------------------- */
 
-/* Everything on it is stale already, so that nothing new comes. What fails is told, and does not stop the rest. */
+/* Shuts the device down. Everything on it is stale already, so that nothing new comes. A failure is reported, and does
+ * not stop the rest. */
 static tutti_status shut_down(struct tti_device *device, tutti_error *error)
 {
     tutti_status status = tti_streams_end(device, tti_now_ns() + TTI_DEVICE_CLOSE_NS, error);
@@ -291,7 +292,7 @@ static tutti_status shut_down(struct tti_device *device, tutti_error *error)
     return status;
 }
 
-/* True: it was the last close. */
+/* Returns true if it was the last close. */
 static bool unlink_last(struct tti_device *device)
 {
     if (device->simulated) return --device->opens == 0;
@@ -335,7 +336,7 @@ static tutti_status reopen(struct tti_device *device, tutti_error *error)
         if (status != TUTTI_OK) device->ops->shut(device);
     }
     if (status == TUTTI_OK) return ended;
-    atomic_store_explicit(&device->shut, 1, memory_order_release); /* what is left can only be closed */
+    atomic_store_explicit(&device->shut, 1, memory_order_release); /* from now on it can only be closed */
     *error = again;
     return status;
 }

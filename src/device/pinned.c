@@ -8,7 +8,7 @@
 
 #define LEAST_BYTES ((size_t)64 << 10)
 
-/* Powers of two: what is given back fits the next one. 0: too many. */
+/* Rounds up to a power of two, so that memory that is given back fits the next request. 0: too many. */
 static size_t round_up(size_t bytes)
 {
     size_t rounded = LEAST_BYTES;
@@ -22,7 +22,7 @@ static void destroy(struct tti_pinned *pinned)
     tti_free(pinned);
 }
 
-/* Tells the device of it. */
+/* Registers the memory with the device. */
 static tutti_status enter(struct tti_pinned *pinned, struct tti_device *device, void *base, size_t bytes,
                           tutti_error *error)
 {

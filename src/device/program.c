@@ -18,20 +18,20 @@ struct ready {
     struct ready *next;
 };
 
-/* Those of one device. Entries stay until it is shut down, so whoever found one needs no lock. */
+/* The programs of one device. Entries stay until it is shut down, so a reader that has found one needs no lock. */
 struct tti_programs {
     _Atomic(struct ready *) bucket[BUCKETS];
     int multiprocessors;
 };
 
-/* One thread compiles and loads at a time; others that want the same find it afterwards. */
+/* One thread compiles and loads at a time; others that want the same program find it afterwards. */
 static pthread_mutex_t preparing = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- Those that are ready ----------------------------------------------------------------------------------------- */
 
 static _Atomic(struct ready *) *bucket_of(struct tti_programs *programs, const char *name)
 {
-    return &programs->bucket[(uintptr_t)name / 16 % BUCKETS]; /* names are constants, each with its own place */
+    return &programs->bucket[(uintptr_t)name / 16 % BUCKETS]; /* names are constants, each at an address of its own */
 }
 
 static const struct tti_kernel *find(struct tti_device *device, const char *name)
@@ -43,7 +43,7 @@ static const struct tti_kernel *find(struct tti_device *device, const char *name
     return ready == NULL ? NULL : &ready->kernel;
 }
 
-/* Under the lock. */
+/* Adds a kernel to those of the device. With the lock held. */
 static tutti_status keep(struct tti_device *device, const struct tti_kernel *kernel, int multiprocessors,
                          tutti_error *error)
 {
@@ -90,7 +90,8 @@ static tutti_status compile(const struct tti_nvrtc *nvrtc, const struct tti_prog
     return TUTTI_OK;
 }
 
-/* Code from disk that the driver refuses is compiled again, once: the file may be what another driver left. */
+/* Loads the code. If the driver refuses code from disk, it is compiled again, once: another driver may have left the
+ * file. */
 static tutti_status load_compiled(struct tti_device *device, const struct tti_program *program, int capability,
                                   struct tti_kernel *kernel, tutti_error *error)
 {
@@ -118,7 +119,7 @@ static tutti_status make_ready(struct tti_device *device, const struct tti_progr
     struct tti_kernel kernel = {.name = program->name, .function = program->function};
     tutti_device_about about = {.struct_size = sizeof about};
     TTI_TRY(device->ops->describe(device, &about, error));
-    if (about.capability == 0) /* no GPU, no code */
+    if (about.capability == 0) /* there is no GPU, so no code */
         TTI_TRY(device->ops->load(device, NULL, &kernel, error));
     else
         TTI_TRY(load_compiled(device, program, about.capability, &kernel, error));

@@ -49,7 +49,7 @@ tutti_status tti_stream_ready(struct tti_stream *stream, tutti_error *error)
 
 /* ---- Giving up ---------------------------------------------------------------------------------------------------- */
 
-static pthread_mutex_t guards_lock = PTHREAD_MUTEX_INITIALIZER; /* of the lists of all streams */
+static pthread_mutex_t guards_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the lists of all streams */
 
 void tti_stream_guard(struct tti_stream *stream, struct tti_stream_guard *guard)
 {
@@ -68,7 +68,7 @@ void tti_stream_unguard(struct tti_stream_guard *guard)
     guard->stream = NULL;
 }
 
-/* Who comes to guard it after this cannot put anything on it. */
+/* Gives the stream up. A guard that is added after this cannot put anything on it. */
 void tti_stream_give_up(struct tti_stream *stream)
 {
     atomic_store_explicit(&stream->given_up, 1, memory_order_seq_cst);
@@ -128,7 +128,8 @@ static bool wait_idle(struct tti_stream *stream, int64_t deadline_ns)
     return true;
 }
 
-/* After this, either nothing of it runs any more or what it uses is lost. Nobody records the open mark from here on. */
+/* Closes the native stream. After this, either no work of it runs any more or the memory that it uses is lost. Nobody
+ * records the open mark from here on. */
 static void close_native(struct tti_stream *stream)
 {
     struct tti_device *device = stream->device;
@@ -143,7 +144,7 @@ static void close_native(struct tti_stream *stream)
     if (mark != NULL) tti_object_give(&mark->object);
 }
 
-/* What the caller put on his own stream goes on without us. */
+/* Ends the stream. Work that the caller put on its own stream goes on. */
 static tutti_status end_stream(struct tti_stream *stream, int64_t deadline_ns, tutti_error *error)
 {
     const char *last = atomic_load_explicit(&stream->last, memory_order_relaxed);
@@ -166,7 +167,7 @@ static tutti_status end_stream(struct tti_stream *stream, int64_t deadline_ns, t
         last == NULL ? "nothing" : last);
 }
 
-/* True: it was there, so that the caller ends it and nobody else does. */
+/* Returns true if it was on the list, so that the caller ends it and no other thread does. */
 static bool unlink_stream(struct tti_stream *stream)
 {
     struct tti_device *device = stream->device;
@@ -239,7 +240,7 @@ void tti_stream_owe(struct tti_stream *stream, struct tti_word *word, uint64_t v
     tti_unlock(&stream->lock);
 }
 
-/* Under the lock, so that a word is never raised to less than it was. */
+/* Raises the owed word. Done under the lock, so that a word is never raised to less than before. */
 tutti_status tti_stream_pay(struct tti_stream *stream, tutti_error *error)
 {
     tutti_status status = TUTTI_OK;
@@ -270,12 +271,12 @@ tutti_status tti_stream_sync(struct tti_stream *stream, int64_t deadline_ns, tut
     if (status != TUTTI_OK) return status;
     stream->syncs++;
     TTI_TRY(tti_word_await(stream, stream->done, stream->syncs, deadline_ns, error));
-    return tti_stream_state(stream, error); /* one that was given up ends its work, and has not done it */
+    return tti_stream_state(stream, error); /* a stream that was given up ends its work without having done it */
 }
 
 /* ---- Waits, and the marks before them ---------------------------------------------------------------------------- */
 
-/* An open mark is recorded once, by whoever needs it first. */
+/* Records an open mark once, for the first caller that needs it. */
 tutti_status tti_mark_settle(struct tti_mark *mark, tutti_error *error)
 {
     struct tti_stream *stream = mark->stream;
@@ -316,7 +317,8 @@ tutti_status tti_stream_hold(struct tti_stream *stream, struct tti_word *word, u
     return stream->device->ops->hold(stream, word, value, error);
 }
 
-/* The mark of a stream's uses that is not open any more: the stream has ended since, and with it all its work. */
+/* For an unrecorded mark: if it is a stream's and not open any more, the stream has ended since, and with it all its
+ * work. */
 static tutti_status unrecorded(const struct tti_mark *mark, tutti_error *error)
 {
     if (mark->stream == NULL)
@@ -365,7 +367,7 @@ tutti_status tti_stream_note(struct tti_stream *stream, struct tti_mark **noted,
         TTI_TRY(tti_mark_make(stream->device, &fresh, error));
         fresh->stream = stream;
         tti_object_keep(&stream->object);
-        tti_object_keep(&fresh->object); /* the stream's; the caller's is the first */
+        tti_object_keep(&fresh->object); /* one reference for the stream; the first one is the caller's */
         tti_lock(&stream->lock);
         stream->open_mark = mark = fresh; /* one thread at a time puts work on a stream, so there is still none */
         tti_unlock(&stream->lock);

@@ -11,11 +11,11 @@
 
 #define US INT64_C(1000)
 enum {
-    YIELD_US = 200, /* before a wait sleeps */
-    NAP_US = 20,    /* the shortest sleep, */
-    NAP_PART = 32,  /* and the part of the time waited so far that one takes: as much later the end is seen */
+    YIELD_US = 200, /* yields so long before a wait sleeps */
+    NAP_US = 20,    /* the shortest sleep */
+    NAP_PART = 32,  /* a sleep is this part of the time waited so far; the end may be seen so much later */
     NAP_MOST_US = 1000,
-    CHUNK_WORDS = 64, /* as many as bits say whether they are in use */
+    CHUNK_WORDS = 64, /* one for each bit of `used` */
 };
 
 /* ---- Waiting ----------------------------------------------------------------------------------------------------- */
@@ -26,7 +26,7 @@ void tti_word_store(struct tti_word *word, uint64_t value)
     if (atomic_load_explicit(&word->sleepers, memory_order_seq_cst) != 0) tti_bell_ring(&word->bell, true);
 }
 
-/* A ring that is missed costs no more than the nap. */
+/* Sleeps. A missed ring costs no more than the nap. */
 static void nap(struct tti_word *word, uint64_t value, int64_t ns)
 {
     uint32_t seen = atomic_load_explicit(&word->bell, memory_order_relaxed);
@@ -111,7 +111,7 @@ tutti_status tti_word_await(struct tti_stream *stream, struct tti_word *word, ui
 struct tti_word_chunk {
     struct tti_word_chunk *next;
     struct tti_mapping mapping;
-    uint64_t used; /* a bit for each word */
+    uint64_t used; /* a bit for each word that is in use */
     bool enlisted;
 };
 
@@ -120,7 +120,7 @@ static struct tti_word *words_of(const struct tti_word_chunk *chunk)
     return (struct tti_word *)(void *)chunk->mapping.base;
 }
 
-/* Whole pages, so that the device can be told of them and of nothing else. */
+/* Adds whole pages, so that nothing else on them is registered with the device. */
 static tutti_status add_chunk(struct tti_device *device, tutti_error *error)
 {
     struct tti_word_chunk *chunk = tti_calloc(1, sizeof *chunk);
