@@ -169,6 +169,37 @@ static void test_times(void)
                "two ranks on one core: %g s", other.seconds);
 }
 
+/* Further grains of a pass take more, steps of a pipeline something each, and with zero 2 only owners add up passes. */
+static void test_calibrated(void)
+{
+    tutti_pipeline_times units[UNITS];
+    tutti_train_costs costs = costs_of(units, UNITS);
+    tutti_train_estimate before = {0}, made = {0};
+    tutti_error error;
+    const tutti_train_layout two = {2, 1, 1, 1, 0, NULL, 0, 1, false, false},
+                             cut = {2, 1, 1, 1, 0, NULL, 0, 8, false, false},
+                             owners = {2, 1, 1, 1, 2, NULL, 0, 2, false, false},
+                             pipe = {1, 1, 2, 1, 0, "1f1b", 8, 1, false, false};
+    costs.further = (tutti_pipeline_times){0.1, 0.2, 0.3};
+    CHECK_THAT(estimate(small_gpt(), &two, &costs, &made, &error) == TUTTI_OK, "%s", error.text);
+    CHECK_THAT(fabs(made.seconds - UNITS * (8 * 6 + 7 * (0.1 + 0.4 + 0.9))) < 1e-6, "8 grains in one pass: %g s",
+               made.seconds);
+    CHECK_THAT(estimate(small_gpt(), &cut, &costs, &made, &error) == TUTTI_OK, "%s", error.text);
+    CHECK_THAT(fabs(made.seconds - UNITS * 8 * 6) < 1e-6, "8 grains in 8 passes: %g s", made.seconds);
+    costs = costs_of(units, UNITS);
+    CHECK_THAT(estimate(small_gpt(), &pipe, &costs, &before, &error) == TUTTI_OK, "%s", error.text);
+    costs.step = 0.25;
+    CHECK_THAT(estimate(small_gpt(), &pipe, &costs, &made, &error) == TUTTI_OK, "%s", error.text);
+    CHECK_THAT(fabs(made.seconds - before.seconds - 2 * (8 + 2 - 1) * 0.25) < 0.6,
+               "18 steps one after the other add %g s", made.seconds - before.seconds);
+    costs = costs_of(units, UNITS);
+    costs.add = 1;
+    CHECK_THAT(estimate(small_gpt(), &owners, &costs, &made, &error) == TUTTI_OK, "%s", error.text);
+    const double half = (double)made.memory.parameters / 2;
+    CHECK_THAT(made.update_seconds > 0.95 * half && made.update_seconds < 1.2 * half, "%g of %g elements are added",
+               made.update_seconds, half);
+}
+
 /* Ranks that share the width meet 4 times per block, with sequence 8 times, and twice more where it is computed again; and for
  * the ends (test_tensor counts how often they do). */
 static void test_meetings(void)
@@ -327,7 +358,7 @@ static void test_refused(void)
                              many = {64, 1, 1, 1, 0, NULL, 0, 1, false, false};
     tutti_train_estimate made;
     tutti_error error;
-    double update, add;
+    tutti_train_costs measured;
     short_costs.unit_count = 3;
     CHECK_THAT(estimate(options, &two, &short_costs, &made, &error) == TUTTI_ERR_ARGUMENT &&
                    strstr(error.text, "costs of 3 units") != NULL,
@@ -339,10 +370,10 @@ static void test_refused(void)
     CHECK_THAT(tutti_train_estimate_layout(&options, 1, NULL, &made, NULL) == TUTTI_ERR_ARGUMENT, "no costs");
     CHECK_THAT(tutti_train_layouts(&options, 0, NULL, 0) == 0 && tutti_train_layouts(NULL, 2, NULL, 0) == 0,
                "no layouts");
-    CHECK_THAT(tutti_train_measure(&options, 0, units, UNITS, &update, &add, &error) == 0 &&
+    CHECK_THAT(tutti_train_measure(&options, 0, units, UNITS, &measured, &error) == 0 &&
                    error.status == TUTTI_ERR_ARGUMENT,
                "tensor 0");
-    CHECK_THAT(tutti_train_measure(&options, 3, units, UNITS, &update, &add, &error) == 0 &&
+    CHECK_THAT(tutti_train_measure(&options, 3, units, UNITS, &measured, &error) == 0 &&
                    strstr(error.text, "heads") != NULL,
                "4 heads for 3 ranks: %s", error.text);
 }
@@ -351,15 +382,17 @@ static void test_measured(void)
 {
     tutti_pipeline_times units[UNITS + 4];
     const tutti_train_options options = small_gpt();
-    double update = 0, add = 0;
+    tutti_train_costs costs = {0};
     tutti_error error;
     for (int tensor = 1; tensor <= 2; tensor++) {
-        const size_t count = tutti_train_measure(&options, tensor, units, UNITS + 4, &update, &add, &error);
+        const size_t count = tutti_train_measure(&options, tensor, units, UNITS + 4, &costs, &error);
         CHECK_THAT(count == UNITS, "%zu units: %s", count, error.text);
         for (size_t i = 0; i < count; i++)
             CHECK_THAT(units[i].forward > 0 && units[i].input >= 0 && units[i].forward < 1, "unit %zu: %g", i,
                        units[i].forward);
-        CHECK_THAT(update > 0 && add > 0 && update < 1e-3, "%g, %g", update, add);
+        CHECK_THAT(costs.update > 0 && costs.add > 0 && costs.update < 1e-3, "%g, %g", costs.update, costs.add);
+        CHECK_THAT(costs.further.forward > -1 && costs.further.input > -1 && costs.further.weights > -1, "%g, %g, %g",
+                   costs.further.forward, costs.further.input, costs.further.weights);
     }
 }
 
@@ -388,6 +421,7 @@ int main(void)
 {
     for (int ranks = 1; ranks <= 16; ranks++) test_list(ranks, ranks % 3 == 0 ? 5 : 16);
     test_times();
+    test_calibrated();
     test_meetings();
     test_recompute();
     test_hosts();

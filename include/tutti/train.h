@@ -713,19 +713,22 @@ typedef struct tutti_train_costs {
     size_t struct_size;
     const tutti_pipeline_times *units; /* of one grain in each unit of the model, as tutti_train_measure has them */
     size_t unit_count;
-    double update;                                                       /* of one element: norm, optimizer */
-    double add;                                                          /* of one element that is added to another */
+    tutti_pipeline_times further; /* what each grain but the first of a pass takes more, as a share of these */
+    double step;                  /* of each step of a pipeline, beside its layers and its messages */
+    double update;                /* of one element: norm, optimizer */
+    double add;                   /* of one element that is added to another */
     double (*link)(void *context, const tutti_train_transfer *transfer); /* NULL: no time */
     void *context;
     int cores;          /* that all ranks share; 0: each thread has one of its own */
     int ranks_per_host; /* successive ones; 0: all are on one host */
 } tutti_train_costs;
 
-/* Measures the units of the options' model as one of `tensor` ranks that share its width has them, on this thread, and the
- * update and add of a rank. A unit lies between two places where the model may be cut. Returns how many there are; the first
- * `room` go to `units`. 0: the error says why. To be called on all cores at once: then caches are shared as in training. */
+/* Measures costs of the options' model as one of `tensor` ranks that share its width has them, on this thread: `further`,
+ * `update` and `add`, which it sets, and the units. A unit lies between two places where the model may be cut. Returns how many
+ * there are; the first `room` go to `units`, and all of them can be in `costs`. 0: the error says why. To be called on all cores
+ * at once: then caches are shared as in training. */
 TUTTI_API size_t tutti_train_measure(const tutti_train_options *options, int tensor, tutti_pipeline_times *units,
-                                     size_t room, double *update, double *add, tutti_error *error);
+                                     size_t room, tutti_train_costs *costs, tutti_error *error);
 
 typedef struct tutti_train_estimate {
     size_t struct_size;

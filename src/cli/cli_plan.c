@@ -197,6 +197,16 @@ static int refuse(const struct plan *plan)
                       plan_bytes_text((double)plan->rows[0].estimate.bytes, needs));
 }
 
+/* The table has the words of those that failed. */
+static int check_trials(const struct plan *plan)
+{
+    struct plan_score score;
+    if (plan->values->measure == 0) return CLI_OK;
+    (void)plan_score(plan, &score);
+    if (score.failed == 0) return CLI_OK;
+    return cli_fail("plan", "the runs of %zu of %zu layouts have failed", score.failed, score.failed + score.measured);
+}
+
 static int tell(struct plan *plan)
 {
     FILE *text = cli_is_stdout(plan->values->json) || plan->fitting == 0 ? stderr : stdout;
@@ -210,7 +220,8 @@ static int tell(struct plan *plan)
     if (plan->values->measure > 0) plan_print_measured(text, plan);
     (void)fprintf(text, "\n%s\n", plan_command(plan, &plan->rows[0], command));
     status = draw(plan);
-    return status == CLI_GO_ON ? CLI_OK : status;
+    if (status != CLI_GO_ON) return status;
+    return check_trials(plan);
 }
 
 int cli_plan(int argc, char **argv)

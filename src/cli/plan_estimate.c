@@ -1,134 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Figures of all layouts. Layers are measured on as many cores as ranks can have here, at once; links are those of tutti sim,
- * scaled by two operations that are measured here.
+ * Figures of all layouts, from what is measured here (plan_costs.c). Links are those of tutti sim, scaled by what each kind of
+ * transfer takes here.
  */
 #include "cli/cli_plan.h"
 #include "cli/cli_sim.h"
-#include "cli/cli_train.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { UNITS = 4096, WIDTHS = 16, POINTS = 4, SMALL = 256, LARGE = 1 << 20 };
-
-/* ---- Layers ------------------------------------------------------------------------------------------------------ */
-
-/* What one number of ranks that share the width makes of the layers. */
-struct width {
-    int tensor;
-    size_t count;
-    tutti_pipeline_times units[UNITS];
-};
-
-static struct {
-    const tutti_train_options *options;
-    struct width widths[WIDTHS];
-    size_t width_count;
-    double update, add;
-    double small, large; /* seconds of all_reduce of two sizes; 0: there is one rank */
-    tutti_error error;
-    int ranks;
-} measured;
-
-/* What ranks have on average. */
-static int agree(tutti_comm *world, double *values, size_t count)
-{
-    if (tutti_all_reduce(world, values, values, count, TUTTI_F64, TUTTI_AVG) == TUTTI_OK) return CLI_OK;
-    return cli_fail("plan", "%s", tutti_comm_error(world)->text);
-}
-
-static double time_all_reduce(tutti_comm *world, float *buffer, size_t bytes)
-{
-    enum { TIMES = 9 };
-    double best = INFINITY;
-    for (int i = 0; i < TIMES; i++) {
-        const double began = train_now();
-        if (tutti_all_reduce(world, buffer, buffer, bytes / sizeof *buffer, TUTTI_F32, TUTTI_SUM) != TUTTI_OK) return 0;
-        best = fmin(best, train_now() - began);
-    }
-    return best;
-}
-
-static int measure_links(tutti_comm *world)
-{
-    double times[2] = {0, 0};
-    float *buffer = tutti_size(world) > 1 ? tutti_alloc(world, LARGE) : NULL;
-    if (tutti_size(world) > 1 && buffer == NULL) return cli_fail("plan", "%s", tutti_comm_error(world)->text);
-    if (buffer != NULL) {
-        memset(buffer, 0, LARGE);
-        times[0] = time_all_reduce(world, buffer, SMALL);
-        times[1] = time_all_reduce(world, buffer, LARGE);
-        (void)tutti_free(world, buffer);
-    }
-    int status = agree(world, times, 2);
-    if (tutti_rank(world) == 0) {
-        measured.small = times[0];
-        measured.large = times[1];
-        measured.ranks = tutti_size(world);
-    }
-    return status;
-}
-
-static int measure_width(tutti_comm *world, struct width *width)
-{
-    tutti_error error = {0};
-    double elements[2] = {0, 0};
-    tutti_pipeline_times *units = calloc(UNITS, sizeof *units);
-    if (units == NULL) return cli_fail("plan", "out of memory");
-    double count = (double)tutti_train_measure(measured.options, width->tensor, units, UNITS, &elements[0],
-                                               &elements[1], &error);
-    double none = count > 0 ? 0 : 1;
-    int status = agree(world, &none, 1);
-    if (status == CLI_OK) status = agree(world, (double *)units, 3 * UNITS);
-    if (status == CLI_OK) status = agree(world, elements, 2);
-    if (status == CLI_OK && tutti_rank(world) == 0) {
-        memcpy(width->units, units, UNITS * sizeof *units);
-        width->count = none > 0 ? 0 : (size_t)count;
-        if (count > 0) measured.update = elements[0];
-        if (count > 0) measured.add = elements[1];
-        if (count <= 0) measured.error = error;
-    }
-    free(units);
-    return status;
-}
-
-static int work(tutti_comm *world, int argc, char **argv)
-{
-    (void)argc, (void)argv;
-    int status = measure_links(world);
-    for (size_t i = 0; status == CLI_OK && i < measured.width_count; i++)
-        status = measure_width(world, &measured.widths[i]);
-    return status;
-}
-
-/* Ranks along tensor that some layout has; what the model cannot be cut into the trainer refuses. */
-static void list_widths(const struct plan *plan)
-{
-    for (size_t i = 0; i < plan->count; i++) {
-        const int tensor = plan->rows[i].layout.tensor;
-        size_t known = 0;
-        while (known < measured.width_count && measured.widths[known].tensor != tensor) known++;
-        if (known == measured.width_count && known < WIDTHS) measured.widths[measured.width_count++].tensor = tensor;
-    }
-}
-
-static int measure(const struct plan_values *values, const struct plan *plan)
-{
-    char ranks[24];
-    const int64_t each = values->ranks / values->hosts, most = plan->cores / values->options.threads;
-    const int64_t here = each < most ? each : most;
-    measured.options = &values->options;
-    list_widths(plan);
-    (void)snprintf(ranks, sizeof ranks, "%lld", (long long)(here < 1 ? 1 : here));
-    if (setenv("TUTTI_RANKS", ranks, 1) != 0) return cli_fail("plan", "out of memory");
-    (void)setenv("OPENBLAS_NUM_THREADS", "1", 1);
-    int status = tutti_main(work, 0, NULL);
-    if (status != CLI_OK) return status;
-    return measured.widths[0].count > 0 ? CLI_GO_ON : cli_blame("plan", &measured.error);
-}
+enum { POINTS = 4 };
 
 /* ---- Links ------------------------------------------------------------------------------------------------------- */
 
@@ -147,8 +30,9 @@ static struct link {
 } * links;
 static size_t link_count, link_room;
 static struct sim_case link_case;
-static double small_scale = 1, large_scale = 1;
-static int link_status = CLI_GO_ON; /* of the first one that could not be simulated */
+static const struct plan_costs *measured;
+static double scales[TUTTI_TRAIN_OPS][2]; /* of small and large transfers: what is measured over what is simulated */
+static int link_status = CLI_GO_ON;       /* of the first one that could not be simulated */
 
 static int read_links(const struct plan_values *values)
 {
@@ -222,37 +106,39 @@ static double link_seconds(void *context, const tutti_train_transfer *transfer)
     while (at + 2 < POINTS && bytes > sizes[at + 1]) at++;
     const double part = ((double)bytes - (double)sizes[at]) / (double)(sizes[at + 1] - sizes[at]);
     const double seconds = link->seconds[at] + part * (link->seconds[at + 1] - link->seconds[at]);
-    const double large = fmin(fmax(log((double)bytes / SMALL) / log((double)LARGE / SMALL), 0), 1);
-    return fmax(seconds, 0) * pow(small_scale, 1 - large) * pow(large_scale, large);
+    const double large = fmin(fmax(log((double)bytes / PLAN_SMALL) / log((double)PLAN_LARGE / PLAN_SMALL), 0), 1);
+    return fmax(seconds, 0) * pow(scales[transfer->op][0], 1 - large) * pow(scales[transfer->op][1], large);
 }
 
-static double simulate_sum(int ranks, size_t bytes)
-{
-    return simulate(&(tutti_train_transfer){TUTTI_TRAIN_ALL_REDUCE, ranks, 1, 1, bytes});
-}
-
-/* What was measured here over what the simulation makes of it. A file of links is taken as it is. */
+/* A file of links is taken as it is. */
 static void scale_links(const struct plan_values *values)
 {
-    if (values->links[0] != '\0' || measured.ranks < 2) return;
-    const double small = simulate_sum(measured.ranks, SMALL);
-    const double large = simulate_sum(measured.ranks, LARGE);
-    if (small > 0 && measured.small > 0) small_scale = measured.small / small;
-    if (large > 0 && measured.large > 0) large_scale = measured.large / large;
+    const size_t ends[2] = {PLAN_SMALL, PLAN_LARGE};
+    for (tutti_train_op op = 0; op < TUTTI_TRAIN_OPS; op++)
+        for (int i = 0; i < 2; i++) {
+            const int ranks = op == TUTTI_TRAIN_SEND ? 2 : measured->ranks;
+            const double took = measured->transfers[op][i];
+            scales[op][i] = 1;
+            if (values->links[0] != '\0' || took <= 0) continue;
+            const double made_up = simulate(&(tutti_train_transfer){op, ranks, 1, 1, ends[i]});
+            if (made_up > 0) scales[op][i] = took / made_up;
+        }
 }
 
 /* ---- Layouts ----------------------------------------------------------------------------------------------------- */
 
 void plan_set_costs(struct plan *plan, const struct plan_row *row)
 {
-    const struct width *width = &measured.widths[0];
-    for (size_t i = 0; i < measured.width_count; i++)
-        if (measured.widths[i].tensor == row->layout.tensor) width = &measured.widths[i];
+    const struct plan_width *width = &measured->widths[0];
+    for (size_t i = 0; i < measured->width_count; i++)
+        if (measured->widths[i].tensor == row->layout.tensor) width = &measured->widths[i];
     plan->costs = (tutti_train_costs){.struct_size = sizeof plan->costs,
                                       .units = width->units,
                                       .unit_count = width->count,
-                                      .update = measured.update,
-                                      .add = measured.add,
+                                      .further = width->further,
+                                      .step = measured->step,
+                                      .update = measured->update,
+                                      .add = measured->add,
                                       .link = link_seconds,
                                       .cores = plan->shared,
                                       .ranks_per_host = (int)(plan->values->ranks / plan->values->hosts)};
@@ -319,7 +205,7 @@ int plan_estimate(const struct plan_values *values, struct plan *plan)
     plan->shared = values->cores > 0 || values->measure == 0 ? (int)values->cores : plan->cores;
     int status = list_rows(values, plan);
     if (status == CLI_GO_ON) status = read_links(values);
-    if (status == CLI_GO_ON) status = measure(values, plan);
+    if (status == CLI_GO_ON) status = plan_measure_costs(values, plan, &measured);
     if (status != CLI_GO_ON) return status;
     scale_links(values);
     for (size_t i = 0; i < plan->count && link_status == CLI_GO_ON; i++) estimate_row(plan, &plan->rows[i]);

@@ -203,17 +203,36 @@ void plan_print(FILE *stream, const struct plan *plan)
     print_refused(stream, plan);
 }
 
+static void print_score(FILE *stream, const struct plan *plan)
+{
+    struct plan_score score;
+    char layout[PLAN_LAYOUT_BYTES];
+    if (!plan_score(plan, &score)) return;
+    (void)fprintf(stream, "predicted over measured: median error %.1f%%, largest %+.1f%% (number %zu, %s)\n",
+                  100 * score.median_error, 100 * score.worst_error, score.worst + 1,
+                  plan_layout_text(&plan->rows[score.worst], layout));
+    (void)fprintf(stream, "measured fastest: number %zu, %s", score.fastest + 1,
+                  plan_layout_text(&plan->rows[score.fastest], layout));
+    if (score.fastest > 0 && plan->rows[0].measured > 0)
+        (void)fprintf(stream, "; number 1 takes %.1f%% longer", 100 * score.behind);
+    (void)fputc('\n', stream);
+}
+
 void plan_print_measured(FILE *stream, const struct plan *plan)
 {
     char layout[PLAN_LAYOUT_BYTES], predicted[32], took[32];
     (void)fprintf(stream, "\n%3s  %-46s %10s %10s\n", "", "layout", "predicted", "measured");
     for (size_t i = 0; i < plan->fitting; i++) {
         const struct plan_row *row = &plan->rows[i];
+        if (row->failed[0] != '\0')
+            (void)fprintf(stream, "%3zu  %-46s %10s     failed  %s\n", i + 1, plan_layout_text(row, layout),
+                          time_text(row->estimate.seconds, predicted), row->failed);
         if (row->measured <= 0) continue;
         (void)fprintf(stream, "%3zu  %-46s %10s %10s  %+.1f%%\n", i + 1, plan_layout_text(row, layout),
                       time_text(row->estimate.seconds, predicted), time_text(row->measured, took),
                       100 * (row->estimate.seconds / row->measured - 1));
     }
+    print_score(stream, plan);
 }
 
 /* ---- JSON -------------------------------------------------------------------------------------------------------- */
@@ -268,8 +287,28 @@ static void json_row(FILE *stream, const struct plan *plan, const struct plan_ro
                   e->seconds, e->compute_seconds, e->update_seconds, e->comm_seconds, e->idle, e->operations,
                   e->sent_bytes);
     if (row->measured > 0) (void)fprintf(stream, "\"measured_seconds\": %.9g, ", row->measured);
+    if (row->failed[0] != '\0') {
+        (void)fputs("\"failed\": ", stream);
+        json_text(stream, row->failed);
+        (void)fputs(", ", stream);
+    }
     (void)fputs("\"command\": ", stream);
     json_text(stream, plan_command(plan, row, command));
+    (void)fputc('}', stream);
+}
+
+/* `fastest` and `worst` are places in the list of layouts. */
+static void json_score(FILE *stream, const struct plan *plan)
+{
+    struct plan_score score;
+    if (plan->values->measure == 0) return;
+    const bool any = plan_score(plan, &score);
+    (void)fprintf(stream, ", \"measured\": {\"layouts\": %zu, \"failed\": %zu", score.measured, score.failed);
+    if (any)
+        (void)fprintf(stream,
+                      ", \"median_error\": %.6g, \"largest_error\": %.6g, \"worst\": %zu, \"fastest\": %zu, "
+                      "\"first_behind\": %.6g",
+                      score.median_error, score.worst_error, score.worst, score.fastest, score.behind);
     (void)fputc('}', stream);
 }
 
@@ -287,7 +326,9 @@ int plan_json(const struct plan *plan)
         (void)fputs(i == 0 ? "\n" : ",\n", stream);
         json_row(stream, plan, &plan->rows[i]);
     }
-    (void)fputs("\n]}\n", stream);
+    (void)fputs("\n]", stream);
+    json_score(stream, plan);
+    (void)fputs("}\n", stream);
     const bool bad = stream == stdout ? fflush(stream) != 0 : fclose(stream) != 0;
     return bad ? cli_blame_path("plan", "cannot write", path) : CLI_GO_ON;
 }

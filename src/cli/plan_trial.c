@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs layouts here: the command that is printed, in a process of its own, for a few steps.
+ * Runs layouts here: the command that is printed, in a process of its own, for a few steps; and how near the predictions are.
  */
+#include "cli/bench.h"
 #include "cli/cli_plan.h"
 
 #include <errno.h>
@@ -36,26 +37,27 @@ static FILE *start(const char *command, pid_t *pid)
     return stream;
 }
 
-static int compare_doubles(const void *a, const void *b)
+/* Why a run failed is in a line of the tool's own. */
+static void keep_words(const char *line, char *words, size_t room)
 {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
+    if (strncmp(line, "tutti ", strlen("tutti ")) == 0) (void)snprintf(words, room, "%.*s", (int)room - 1, line);
 }
 
 /* The median of the steps' seconds, but for the first two; 0: there were too few. */
-static double read_steps(FILE *stream, double rows)
+static double read_steps(FILE *stream, double rows, char *words, size_t room)
 {
     static const char rate[] = "\"tokens_per_s\": ";
     char line[LINE];
     double seconds[STEPS];
-    int count = 0, seen = 0;
+    size_t count = 0;
+    int seen = 0;
     while (fgets(line, sizeof line, stream) != NULL) {
         const char *at = strstr(line, rate);
+        line[strcspn(line, "\r\n")] = '\0';
+        keep_words(line, words, room);
         if (at != NULL && seen++ >= 2 && count < STEPS) seconds[count++] = rows / strtod(at + strlen(rate), NULL);
     }
-    if (count == 0) return 0;
-    qsort(seconds, (size_t)count, sizeof *seconds, compare_doubles);
-    return seconds[count / 2];
+    return bench_median(seconds, count);
 }
 
 static int run(struct plan *plan, struct plan_row *row)
@@ -72,17 +74,20 @@ static int run(struct plan *plan, struct plan_row *row)
     const ssize_t length = readlink("/proc/self/exe", tool, sizeof tool - 1);
     if (length < 0) return cli_fail("plan", "cannot find this program: %s", strerror(errno));
     tool[length] = '\0';
-    (void)snprintf(line, sizeof line, "exec '%s'%s --metrics - 2>/dev/null", tool,
+    (void)snprintf(line, sizeof line, "exec '%s'%s --metrics - 2>&1", tool,
                    plan_command(&trial, &short_row, command) + strlen("tutti"));
     pid_t pid = -1;
     FILE *stream = start(line, &pid);
     if (stream == NULL) return cli_fail("plan", "cannot start a run: %s", strerror(errno));
-    row->measured = read_steps(stream, (double)row->estimate.memory.rows_per_step);
+    (void)snprintf(row->failed, sizeof row->failed, "it said nothing");
+    row->measured = read_steps(stream, (double)row->estimate.memory.rows_per_step, row->failed, sizeof row->failed);
     (void)fclose(stream);
     int ended = 0;
     while (waitpid(pid, &ended, 0) < 0 && errno == EINTR) {}
-    if (!WIFEXITED(ended) || WEXITSTATUS(ended) != 0 || row->measured <= 0)
-        return cli_fail("plan", "the run of a layout has failed: %s", command);
+    if (WIFEXITED(ended) && WEXITSTATUS(ended) == 0 && row->measured > 0)
+        row->failed[0] = '\0';
+    else
+        row->measured = 0;
     return CLI_GO_ON;
 }
 
@@ -92,4 +97,41 @@ int plan_measure(struct plan *plan)
     for (size_t i = 0; status == CLI_GO_ON && i < plan->fitting && i < (size_t)plan->values->measure; i++)
         status = run(plan, &plan->rows[i]);
     return status;
+}
+
+/* ---- How near they are ------------------------------------------------------------------------------------------- */
+
+static double error_of(const struct plan_row *row)
+{
+    return row->estimate.seconds / row->measured - 1;
+}
+
+static void add_to_score(const struct plan *plan, size_t i, struct plan_score *score)
+{
+    const struct plan_row *row = &plan->rows[i];
+    const bool first = score->measured++ == 0;
+    if (first || fabs(error_of(row)) > fabs(score->worst_error)) {
+        score->worst = i;
+        score->worst_error = error_of(row);
+    }
+    if (first || row->measured < plan->rows[score->fastest].measured) score->fastest = i;
+}
+
+bool plan_score(const struct plan *plan, struct plan_score *score)
+{
+    double *errors = calloc(plan->fitting + 1, sizeof *errors);
+    *score = (struct plan_score){0};
+    for (size_t i = 0; errors != NULL && i < plan->fitting; i++) {
+        score->failed += plan->rows[i].failed[0] != '\0';
+        if (plan->rows[i].measured <= 0) continue;
+        errors[score->measured] = fabs(error_of(&plan->rows[i]));
+        add_to_score(plan, i, score);
+    }
+    if (score->measured > 0) {
+        score->median_error = bench_median(errors, score->measured);
+        if (plan->rows[0].measured > 0)
+            score->behind = plan->rows[0].measured / plan->rows[score->fastest].measured - 1;
+    }
+    free(errors);
+    return score->measured > 0;
 }

@@ -21,6 +21,7 @@
  * grains, shared out among the ranks anew, and owners add the sums of passes in the order of the tree.
  */
 #define TUTTI_NO_CALL_SITES
+#include "nn/nn_kernels.h"
 #include "train/ddp.h"
 
 #include "base/alloc.h"
@@ -219,9 +220,9 @@ static float *add_up(struct sum *sum, struct tti_span tree, size_t at, size_t co
     const struct tti_span listed = sum->subtrees[sum->next].span;
     if (listed.lo == tree.lo && listed.hi == tree.hi) return sum->slices + (size_t)sum->next++ * sum->length + at;
     size_t half = tree.lo + tti_tree_half(tree.hi - tree.lo);
-    float *restrict left = add_up(sum, (struct tti_span){tree.lo, half}, at, count);
-    const float *restrict right = add_up(sum, (struct tti_span){half, tree.hi}, at, count);
-    for (size_t i = 0; i < count; i++) left[i] += right[i];
+    float *left = add_up(sum, (struct tti_span){tree.lo, half}, at, count);
+    const float *right = add_up(sum, (struct tti_span){half, tree.hi}, at, count);
+    tti_nn_kernels()->add(left, left, right, count);
     return left;
 }
 

@@ -2,6 +2,7 @@
  *
  * A server's part of the parameters: values, optimizer, and what workers have staged.
  */
+#include "nn/nn_kernels.h"
 #include "train/server.h"
 
 #include "base/alloc.h"
@@ -138,9 +139,9 @@ float *tti_shard_array(tutti_server *server, uint32_t index)
 
 /* ---- Adding up ------------------------------------------------------------------------------------------------- */
 
-static void add(float *restrict to, const float *restrict from, size_t count)
+static void add(float *to, const float *from, size_t count)
 {
-    for (size_t i = 0; i < count; i++) to[i] += from[i];
+    tti_nn_kernels()->add(to, to, from, count);
 }
 
 /* The sum over leaves lo to hi - 1, where one of its terms was; NULL: nothing of it was pushed. */

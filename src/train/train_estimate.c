@@ -13,6 +13,11 @@
 #include <math.h>
 #include <string.h>
 
+static double most(double a, double b)
+{
+    return a > b ? a : b;
+}
+
 /* ---- Passes ---------------------------------------------------------------------------------------------------- */
 
 static double weights_of(const tutti_model *model, int from, int to)
@@ -37,20 +42,30 @@ static double remade_share(const tutti_model *model, struct tti_layers unit)
     return remade > 0 ? remade / weights_of(model, unit.lo, unit.hi) : 0;
 }
 
+/* What a unit takes of so many grains, which the rank has in one pass. */
+static tutti_pipeline_times unit_times(const tutti_train_costs *costs, int unit, double grains)
+{
+    const tutti_pipeline_times *one = &costs->units[unit], *more = &costs->further;
+    const double others = most(grains - 1, 0);
+    return (tutti_pipeline_times){one->forward * (grains + others * more->forward),
+                                  one->input * (grains + others * more->input),
+                                  one->weights * (grains + others * more->weights)};
+}
+
 /* What the layers take by themselves, of so many samples. Where backward is in two parts, each makes branches again. */
 static tutti_pipeline_times layer_times(const struct tutti_trainer *t, const tutti_train_costs *costs,
                                         struct tti_layers layers, double samples, bool split)
 {
     const tutti_model *model = t->model;
-    const double grain = (double)(t->options.batch / (int64_t)t->cells), scale = samples / (grain > 0 ? grain : 1);
+    const double grain = (double)(t->options.batch / (int64_t)t->cells), grains = samples / (grain > 0 ? grain : 1);
     tutti_pipeline_times times = {0};
     for (int i = 0, unit = 0; i < layers.hi && (size_t)unit < costs->unit_count; i = tti_unit_at(model, i).hi, unit++) {
         if (i < layers.lo) continue;
-        const tutti_pipeline_times *one = &costs->units[unit];
-        const double again = t->options.recompute ? one->forward * remade_share(model, tti_unit_at(model, i)) : 0;
-        times.forward += scale * one->forward;
-        times.input += scale * (one->input + again);
-        times.weights += scale * (one->weights + (split ? again : 0));
+        const tutti_pipeline_times all = unit_times(costs, unit, grains);
+        const double again = t->options.recompute ? all.forward * remade_share(model, tti_unit_at(model, i)) : 0;
+        times.forward += all.forward;
+        times.input += all.input + again;
+        times.weights += all.weights + (split ? again : 0);
     }
     return times;
 }
@@ -88,9 +103,10 @@ static tutti_pipeline_times times_of(const struct tutti_trainer *t, const tutti_
     if (t->options.recompute) tti_traffic_again(traffic, layers, rows);
     const double behind = traffic->seconds;
     if (t->options.recompute && split) tti_traffic_again(traffic, layers, rows);
-    times.forward += between - before;
-    times.input += behind - between;
-    times.weights += traffic->seconds - behind;
+    const double step = p == NULL ? 0 : costs->step;
+    times.forward += between - before + step;
+    times.input += behind - between + step;
+    times.weights += traffic->seconds - behind + (split ? step : 0);
     return times;
 }
 
@@ -167,17 +183,15 @@ static void count_passes(const struct tutti_trainer *t, const tutti_train_costs 
 static double update_seconds(const struct tutti_trainer *t, const tutti_train_costs *costs)
 {
     const size_t owned = t->options.zero > 0 ? t->ddp->zero.elements : t->elements;
-    size_t adds = 0;
+    size_t adds = 0, added = t->elements;
     for (int i = 0; t->micros.count > 0 && i < t->micros.first[t->micros.count]; i++)
         adds += t->micros.work[i].from >= 0;
-    if (t->options.zero >= 2) adds = (size_t)(t->ddp->pass_count - 1);
+    if (t->options.zero >= 2) {
+        adds = (size_t)(t->ddp->pass_count - 1);
+        added = owned;
+    }
     const size_t tied = t->tie.owns ? t->tie.elements : 0;
-    return costs->update * (double)owned + costs->add * (double)(adds * t->elements + tied);
-}
-
-static double most(double a, double b)
-{
-    return a > b ? a : b;
+    return costs->update * (double)owned + costs->add * (double)(adds * added + tied);
 }
 
 /* What ranks have done together. */

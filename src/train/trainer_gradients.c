@@ -4,6 +4,7 @@
  */
 #include "base/alloc.h"
 #include "base/status.h"
+#include "nn/nn_kernels.h"
 #include "train/trainer.h"
 
 tutti_status tti_trainer_make_scratch(struct tutti_trainer *t, tutti_error *error)
@@ -48,9 +49,9 @@ void tti_micro_targets(const struct tutti_trainer *t, int micro, bool shares, st
     how->tied = shares ? targets->tied : NULL;
 }
 
-static void add(float *restrict to, const float *restrict from, size_t count)
+static void add(float *to, const float *from, size_t count)
 {
-    for (size_t i = 0; i < count; i++) to[i] += from[i];
+    tti_nn_kernels()->add(to, to, from, count);
 }
 
 void tti_micro_add(const struct tutti_trainer *t, int micro, struct tti_span elements, bool shares)

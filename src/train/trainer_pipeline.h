@@ -64,8 +64,9 @@ void tti_trainer_pipeline_idle(const struct tutti_trainer *trainer, double *idle
 int tti_units(const tutti_model *model);
 struct tti_layers tti_unit_at(const tutti_model *model, int layer);
 bool tti_unit_is_new(const tutti_model *model, int layer, int *like);
-/* What a unit takes of one grain, in seconds, alone on this rank. */
-tutti_status tti_unit_measure(const struct tutti_trainer *trainer, struct tti_layers unit, tutti_pipeline_times *times);
+/* What successive units take for so many grains in one pass, in seconds, alone on this rank. */
+tutti_status tti_layers_measure(const struct tutti_trainer *trainer, struct tti_layers layers, int grains,
+                                tutti_pipeline_times *times);
 
 /* Cuts the model into so many stages: as `given` says, or so that the one that takes longest takes as little as possible.
  * Collective over the trainer's comm. */

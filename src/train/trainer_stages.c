@@ -7,10 +7,11 @@
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/quartile.h"
 #include "base/status.h"
+#include "nn/nn_kernels.h"
 #include "train/trainer.h"
 #include "train/trainer_pipeline.h"
-#include <float.h>
 #include <string.h>
 
 /* ---- Units ----------------------------------------------------------------------------------------------------- */
@@ -49,14 +50,15 @@ static bool same_unit(const tutti_model *model, struct tti_layers a, struct tti_
 
 /* ---- Measuring ------------------------------------------------------------------------------------------------- */
 
-/* One unit by itself: a model that has its layers only, and a batch of zeros. */
+/* One unit or several by themselves: a model that has their layers only, and a batch of zeros. */
 struct trial {
     tutti_model *model;
     tutti_pass *pass;
-    float *memory, *tied;
+    float *memory, *tied, *sums;
     int32_t *tokens;
+    int64_t *bounds;
+    tutti_loss *losses;
     tutti_batch batch;
-    tutti_loss loss;
 };
 
 static void trial_free(struct trial *trial)
@@ -65,19 +67,29 @@ static void trial_free(struct trial *trial)
     tutti_model_free(trial->model);
     tti_free(trial->memory);
     tti_free(trial->tied);
+    tti_free(trial->sums);
     tti_free(trial->tokens);
+    tti_free(trial->bounds);
+    tti_free(trial->losses);
 }
 
-static bool trial_memory(struct trial *trial, struct tti_layers unit, int64_t samples)
+static bool trial_memory(struct trial *trial, struct tti_layers unit, int64_t samples, int grains)
 {
     const tutti_model *model = trial->model;
     size_t rows = (size_t)(samples * model->shape.rows);
     size_t in = rows * (size_t)model->layers[unit.lo]->inputs, out = rows * (size_t)model->layers[unit.hi - 1]->outputs;
     float *memory = trial->memory = tti_calloc_aligned((2 * (in + out) + 2 * rows + 16) * sizeof(float));
     trial->tied = tti_calloc_aligned((tutti_model_tied(model) + 16) * sizeof(float));
+    trial->sums = tti_calloc_aligned((tutti_model_elements(model) + 16) * sizeof(float));
     trial->tokens = tti_calloc(rows, sizeof *trial->tokens);
-    if (trial->memory == NULL || trial->tied == NULL || trial->tokens == NULL) return false;
+    trial->bounds = tti_calloc((size_t)grains + 1, sizeof *trial->bounds);
+    trial->losses = tti_calloc((size_t)grains, sizeof *trial->losses);
+    if (trial->memory == NULL || trial->tied == NULL || trial->sums == NULL || trial->tokens == NULL) return false;
+    if (trial->bounds == NULL || trial->losses == NULL) return false;
+    for (int g = 0; g <= grains; g++) trial->bounds[g] = samples / grains * g;
     trial->batch = (tutti_batch){.samples = samples,
+                                 .grains = grains,
+                                 .grain_bounds = trial->bounds,
                                  .tokens = trial->tokens,
                                  .targets = trial->tokens,
                                  .inputs = memory,
@@ -100,69 +112,86 @@ static int64_t trial_samples(const struct tutti_trainer *t)
     return grain < enough ? grain : enough;
 }
 
-static tutti_status trial_make(const struct tutti_trainer *t, struct tti_layers unit, struct trial *trial)
+static tutti_status trial_make(const struct tutti_trainer *t, struct tti_layers unit, int grains, struct trial *trial)
 {
-    const int64_t samples = trial_samples(t);
+    const int64_t samples = trial_samples(t) * grains;
     tutti_error ignored;
     TTI_TRY(tti_model_make(&t->options, t->about.vocabulary, t->about.features, &trial->model, &ignored));
     if (tti_trainer_is_planned(t)) TTI_TRY(tti_trainer_cut(t, trial->model, &ignored)); /* its share, alone */
     TTI_TRY(tti_model_keep(trial->model, &unit, 1));
     TTI_TRY(tutti_model_bind(trial->model, NULL, NULL));
     TTI_TRY(tutti_model_init(trial->model, 1));
-    if (tutti_model_gradients(trial->model) == NULL || !trial_memory(trial, unit, samples)) return TUTTI_ERR_MEMORY;
+    if (tutti_model_gradients(trial->model) == NULL || !trial_memory(trial, unit, samples, grains))
+        return TUTTI_ERR_MEMORY;
     tutti_pass_options options = {.samples = samples,
                                   .threads = (int)t->options.threads,
+                                  .grains = grains,
                                   .split = true,
                                   .first_layer = unit.lo,
                                   .end_layer = unit.hi};
     return tutti_pass_create(trial->model, &options, &trial->pass);
 }
 
-static void keep_least(double *least, int64_t began_ns)
-{
-    const double spent = (double)(tti_now_ns() - began_ns) * 1e-9;
-    if (spent < *least) *least = spent;
-}
+enum { TIMES_LEAST = 8, TIMES_MOST = 24 };
 
-/* True if a unit is to be measured once more: a few times unless that takes long, and often where it takes a moment only. */
+/* True if layers are to be measured once more: a few times unless that takes long, and often where it takes a moment only. */
 static bool once_more(int times, int64_t spent_ns)
 {
-    enum { LEAST = 4, MOST = 24, SHORT_NS = 200000000, LONG_NS = 1000000000 };
-    return times == 0 || (times < MOST && spent_ns < (times < LEAST ? LONG_NS : SHORT_NS));
+    enum { SHORT_NS = 200000000, LONG_NS = 1000000000 };
+    return times == 0 || (times < TIMES_MOST && spent_ns < (times < TIMES_LEAST ? LONG_NS : SHORT_NS));
 }
 
-/* The shortest time of each: others may be using the cores. */
-tutti_status tti_unit_measure(const struct tutti_trainer *t, struct tti_layers unit, tutti_pipeline_times *times)
+/* As between two micro-batches: so caches have what they have there. */
+static void add_gradients(struct trial *trial)
+{
+    const float *gradients = tutti_model_gradients(trial->model);
+    tti_nn_kernels()->add(trial->sums, trial->sums, gradients, tutti_model_elements(trial->model));
+}
+
+static tutti_status trial_part(struct trial *trial, int part, double *seconds)
+{
+    const tutti_backward how = {.tied = &trial->tied, .parts = part};
+    const int64_t began = tti_now_ns();
+    const tutti_status status = part == 0 ? tutti_pass_forward(trial->pass, &trial->batch, trial->losses)
+                                          : tutti_pass_backward(trial->pass, &how);
+    *seconds = (double)(tti_now_ns() - began) * 1e-9;
+    return status;
+}
+
+/* The first time touches memory that is new, and counts only where it is the only one. */
+static double typical(double *seconds, int count)
+{
+    return count < 2 ? seconds[0] : tti_lower_quartile(seconds + 1, (size_t)count - 1);
+}
+
+tutti_status tti_layers_measure(const struct tutti_trainer *t, struct tti_layers layers, int grains,
+                                tutti_pipeline_times *times)
 {
     struct trial trial = {0};
     const int64_t first = tti_now_ns();
     const double scale = (double)grain_samples(t) / (double)trial_samples(t);
-    tutti_status status = trial_make(t, unit, &trial);
-    tutti_backward how = {.tied = &trial.tied};
-    *times = (tutti_pipeline_times){DBL_MAX, DBL_MAX, DBL_MAX};
-    for (int i = 0; status == TUTTI_OK && once_more(i, tti_now_ns() - first); i++) {
-        int64_t began = tti_now_ns();
-        status = tutti_pass_forward(trial.pass, &trial.batch, &trial.loss);
-        keep_least(&times->forward, began);
-        how.parts = TUTTI_BACKWARD_INPUT;
-        began = tti_now_ns();
-        if (status == TUTTI_OK) status = tutti_pass_backward(trial.pass, &how);
-        keep_least(&times->input, began);
-        how.parts = TUTTI_BACKWARD_WEIGHTS;
-        began = tti_now_ns();
-        if (status == TUTTI_OK) status = tutti_pass_backward(trial.pass, &how);
-        keep_least(&times->weights, began);
+    double forward[TIMES_MOST], input[TIMES_MOST], weights[TIMES_MOST];
+    int count = 0;
+    *times = (tutti_pipeline_times){0};
+    tutti_status status = trial_make(t, layers, grains, &trial);
+    for (; status == TUTTI_OK && once_more(count, tti_now_ns() - first); count++) {
+        add_gradients(&trial);
+        status = trial_part(&trial, 0, &forward[count]);
+        if (status == TUTTI_OK) status = trial_part(&trial, TUTTI_BACKWARD_INPUT, &input[count]);
+        if (status == TUTTI_OK) status = trial_part(&trial, TUTTI_BACKWARD_WEIGHTS, &weights[count]);
     }
     trial_free(&trial);
-    *times = (tutti_pipeline_times){scale * times->forward, scale * times->input, scale * times->weights};
-    return status;
+    if (status != TUTTI_OK) return status;
+    *times = (tutti_pipeline_times){scale * typical(forward, count), scale * typical(input, count),
+                                    scale * typical(weights, count)};
+    return TUTTI_OK;
 }
 
 /* 1 where it cannot be done: then units count alike. */
 static double measure(const struct tutti_trainer *t, struct tti_layers unit)
 {
     tutti_pipeline_times times;
-    tutti_status status = tti_unit_measure(t, unit, &times);
+    tutti_status status = tti_layers_measure(t, unit, 1, &times);
     return status == TUTTI_OK ? times.forward + times.input + times.weights : 1;
 }
 

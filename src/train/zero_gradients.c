@@ -12,6 +12,7 @@
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/status.h"
+#include "nn/nn_kernels.h"
 #include "train/ddp.h"
 #include "train/ledger.h"
 #include <string.h>
@@ -166,8 +167,7 @@ void tti_zero_merge(struct tutti_ddp *ddp)
     const struct tti_span highest = tti_ddp_slice(ddp, &ddp->buckets[now.lo], ddp->rank);
     const size_t from = ddp->zero.owned_at[now.hi - 1], to = ddp->zero.owned_at[now.lo] + (highest.hi - highest.lo);
     for (int depth = pass->depth; depth > pass->depth - pass->merges; depth--) {
-        float *restrict left = ddp->zero.pending[depth - 1];
-        const float *restrict right = ddp->zero.pending[depth];
-        for (size_t i = from; i < to; i++) left[i] += right[i];
+        float *left = ddp->zero.pending[depth - 1] + from;
+        tti_nn_kernels()->add(left, left, ddp->zero.pending[depth] + from, to - from);
     }
 }

@@ -51,6 +51,40 @@ tool plan $small -n 1 --measure 1 --show 1
 check "measured: status" 0 "$STATUS"
 matches "measured: beside the prediction" '^  1  one rank .* ms .* ms  [+-][0-9.]+%$' "$OUT"
 
+# Three of them: the score is that of the figures in the same file.
+# shellcheck disable=SC2086 # words
+tool plan $small --ranks 2 --measure 3 --show 3 --json measured.json
+check "three measured: status" 0 "$STATUS"
+matches "three measured: errors" '^predicted over measured: median error [0-9.]+%, largest [+-][0-9.]+% \(number [1-3], ' "$OUT"
+matches "three measured: the fastest" '^measured fastest: number [1-3], ' "$OUT"
+python3 - measured.json "$OUT" <<'PY' || FAILED=$((FAILED + 1))
+import json, re, statistics, sys
+plan = json.load(open(sys.argv[1]))
+rows, score = [l for l in plan["layouts"] if "measured_seconds" in l], plan["measured"]
+errors = [l["seconds"] / l["measured_seconds"] - 1 for l in rows]
+near = lambda a, b: abs(a - b) < 1e-4
+assert len(rows) == 3 and score["layouts"] == 3 and score["failed"] == 0, score
+assert near(score["median_error"], statistics.median(map(abs, errors))), (score, errors)
+assert near(score["largest_error"], max(errors, key=abs)) and near(errors[score["worst"]], score["largest_error"])
+assert rows[score["fastest"]]["measured_seconds"] == min(l["measured_seconds"] for l in rows)
+assert near(score["first_behind"], rows[0]["measured_seconds"] / rows[score["fastest"]]["measured_seconds"] - 1)
+assert "measured fastest: number %d," % (score["fastest"] + 1) in sys.argv[2]
+PY
+
+# A run that fails is told with its last words, and the others are run all the same.
+# shellcheck disable=SC2086 # words
+tool plan $small --ranks 2 --optimizer sgd --lr 1000000 --clip 0 --measure 2 --show 2 --json failed.json
+check "failed runs: status" 1 "$STATUS"
+matches "failed runs: the first" '^  1  .* failed  .*the loss is ' "$OUT"
+matches "failed runs: the second" '^  2  .* failed  .*the loss is ' "$OUT"
+matches "failed runs: how many" '^tutti plan: the runs of 2 of 2 layouts have failed$' "$ERR"
+python3 - failed.json <<'PY' || FAILED=$((FAILED + 1))
+import json, sys
+plan = json.load(open(sys.argv[1]))
+assert plan["measured"] == {"layouts": 0, "failed": 2}, plan["measured"]
+assert ["the loss is" in l.get("failed", "") for l in plan["layouts"][:3]] == [True, True, False]
+PY
+
 # Some layouts fit, the others are listed with what is missing.
 limit=$(python3 -c 'import json; b = sorted(l["bytes"] for l in json.load(open("plan.json"))["layouts"] if l.get("fits")); print(b[len(b) // 2])')
 # shellcheck disable=SC2086 # words
