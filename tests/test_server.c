@@ -407,7 +407,12 @@ static void bad_input(tutti_comm *comm, struct fault_rank *self)
     refused(comm, (tutti_server_options){.clip = NAN}, TUTTI_ERR_ARGUMENT, "clip nan");
     refused(comm, (tutti_server_options){.staleness = rank == 1}, TUTTI_ERR_MISMATCH, "rank 1 has");
     refused(comm, (tutti_server_options){.optimizer = &settings}, TUTTI_ERR_OPTION, "sgdd");
-    tutti_server *server = make(comm, &list, (tutti_server_options){0});
+    tutti_server *server = NULL;
+    tutti_error error = {0};
+    CHECK(tutti_server_create(comm, NULL, 0, &(tutti_server_options){.servers = 2}, &server, &error) ==
+          TUTTI_ERR_ARGUMENT);
+    CHECK_THAT(strstr(error.text, "set struct_size to sizeof") != NULL, "%s", error.text);
+    server = make(comm, &list, (tutti_server_options){0});
     tutti_push push = push_of(1, 0);
     if (rank == size - 1) {
         fails(server, tutti_server_push(server, &push, NULL), TUTTI_ERR_ARGUMENT, "rank 2 is a server");

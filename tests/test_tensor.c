@@ -352,6 +352,9 @@ static void run_two(tutti_comm *comm, void *context)
     check_place(&gpt, mesh, -1, "-1 width grains");
     check_place(&gpt, mesh, 1, "tensor=2: 1 width grain goes to 1 rank; --width-grains 2 allows it");
     check_place(&flat, mesh, 2, "no layers of this model can be cut");
+    CHECK(tutti_gpt_create(&gpt, &model) == TUTTI_OK);
+    check_refused(model, tutti_model_place(model, &(tutti_model_placing){.mesh = mesh}), "set struct_size to sizeof");
+    tutti_model_free(model);
     tutti_status status = own_model(&slope_unknown, mesh, 4, &model);
     check_refused(model, status, "layer 'middle' (slope): tensor=2: it does not say how it may be cut");
     tutti_model_free(model);

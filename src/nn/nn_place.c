@@ -264,6 +264,9 @@ tutti_status tutti_model_place(tutti_model *model, const tutti_model_placing *pl
     if (placing == NULL || !model->sealed || model->values != NULL || model->placed)
         return tti_model_refuse(model, NULL, TUTTI_ERR_ARGUMENT,
                                 "a model is placed once, after sealing and before it gets memory, and is told how");
+    if (placing->struct_size == 0)
+        return tti_model_refuse(model, NULL, TUTTI_ERR_ARGUMENT,
+                                "model_place: set struct_size to sizeof(tutti_model_placing); nothing of it is read");
     memcpy(&known, placing, placing->struct_size < sizeof known ? placing->struct_size : sizeof known);
     struct tti_width who = {.sequence = known.sequence};
     tutti_status status = find_ranks(model, known.mesh, &who);

@@ -245,10 +245,14 @@ tutti_status tutti_server_create(tutti_comm *comm, const tutti_parameter *parame
     if (given != NULL)
         memcpy(&options, given, given->struct_size < sizeof options ? given->struct_size : sizeof options);
     if (options.servers == 0) options.servers = 1;
-    tutti_status status = comm == NULL || server == NULL
-                              ? tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
-                                              "a parameter server needs a comm and a place to go")
-                              : tti_server_create(comm, parameters, count, NULL, &options, server, error);
+    tutti_status status;
+    if (comm == NULL || server == NULL)
+        status = tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "a parameter server needs a comm and a place to go");
+    else if (given != NULL && given->struct_size == 0)
+        status = tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                               "server_create: set struct_size to sizeof(tutti_server_options); nothing of it is read");
+    else
+        status = tti_server_create(comm, parameters, count, NULL, &options, server, error);
     if (status != TUTTI_OK) tti_comm_note(comm, error);
     return status;
 }
