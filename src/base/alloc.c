@@ -11,10 +11,10 @@
 
 enum { LINE_BYTES = 64, LARGE_PAGE_BYTES = 2 << 20 };
 
-static atomic_long allowed = -1; /* -1: no limit */
-static atomic_bool once;         /* there is none any more after the first that fails */
+static atomic_long allowed = -1; /* allocations that still succeed; -1: no limit */
+static atomic_bool once;         /* only the next failure: after it there is no limit any more */
 
-/* What another thread sets in between stays: a limit that it has just taken away must not come back. */
+/* A value that another thread sets in between stays: a limit that it has just removed must not come back. */
 bool tti_alloc_allowed(void)
 {
     long before = atomic_load_explicit(&allowed, memory_order_relaxed);

@@ -9,18 +9,18 @@
 #include <stddef.h>
 
 void *tti_calloc(size_t count, size_t bytes);
-void *tti_malloc(size_t count, size_t bytes); /* not zeroed: for much of which little will be used */
-/* Aligned to 64 bytes, zeroed; large ones lie in large pages where the system has them. */
+void *tti_malloc(size_t count, size_t bytes); /* not zeroed: for memory of which little will be used */
+/* Allocates zeroed memory, aligned to 64 bytes; large blocks lie in large pages if the system has them. */
 void *tti_calloc_aligned(size_t bytes);
-void *tti_malloc_aligned(size_t bytes); /* to whole lines; not zeroed */
+void *tti_malloc_aligned(size_t bytes); /* aligned to whole lines; not zeroed */
 void tti_free(void *pointer);
 
-/* Asked before every allocation, here and where memory is mapped: false means "pretend it failed". */
+/* Asked before every allocation, here and when memory is mapped: false makes it fail. */
 bool tti_alloc_allowed(void);
 
 /* Lets `count` more allocations succeed and fails all after them; -1 (the start) lets all succeed. */
 void tti_alloc_fail_after(long count);
-/* The same, but only one fails. */
+/* Does the same, but only one allocation fails. */
 void tti_alloc_fail_once(long count);
 
 #endif

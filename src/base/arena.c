@@ -6,8 +6,8 @@
  * are free. A free block is also in the bin of its size, an allocated one in the table by its offset.
  *
  * Memory is committed by granules. Invariant: a granule that is not committed is zero and lies in no allocated block;
- * what an allocation needs zeroed by hand is therefore just its part of the granules that were committed before.
- * Only granules that lie wholly in one free block are given back.
+ * so an allocation only has to zero its part of the granules that were committed before. Only granules that lie wholly
+ * in one free block are given back.
  */
 #include "base/memory.h"
 
@@ -25,9 +25,9 @@ static_assert(sizeof(void *) == 8,
 
 #define GRANULE_BYTES ((size_t)64 << 10)
 #define GRANULES_MAX ((size_t)1 << 24)  /* keeps the bit set below 2 MiB */
-#define KEPT_BYTES ((size_t)1 << 20)    /* a freed block of more than this goes back to the system */
-#define DEFAULT_LOW ((size_t)64 << 20)  /* the smallest arena that is made unasked */
-#define ADDRESS_SPACE ((size_t)1 << 46) /* half of what a process has at least */
+#define KEPT_BYTES ((size_t)1 << 20)    /* a freed block larger than this is given back to the system */
+#define DEFAULT_LOW ((size_t)64 << 20)  /* the smallest default size of an arena */
+#define ADDRESS_SPACE ((size_t)1 << 46) /* half of the least that a process has */
 #define ALLOWANCE_BYTES ((size_t)64 << 20)
 #define LINE_BYTES ((size_t)64)
 
@@ -38,8 +38,8 @@ enum block_state { BLOCK_FREE, BLOCK_USED, BLOCK_QUARANTINED, BLOCK_ABANDONED /*
 struct tti_arena_block {
     size_t offset, bytes;
     enum block_state state;
-    struct tti_arena_block *before, *after; /* in address order */
-    struct tti_arena_block *next, *last;    /* in its bin; allocated: `next` in its chain of the table */
+    struct tti_arena_block *before, *after; /* neighbours in address order */
+    struct tti_arena_block *next, *last;    /* in its bin; for allocated blocks `next` is in its chain of the table */
 };
 
 static size_t bin_of(size_t bytes)
@@ -77,7 +77,7 @@ static bool fits(const struct tti_arena_block *block, size_t bytes, size_t align
     return block->bytes >= waste && block->bytes - waste >= bytes;
 }
 
-/* The first that fits among the first `tries` of each bin, smallest bin first. */
+/* Returns the first block that fits among the first `tries` of each bin, smallest bin first. */
 static struct tti_arena_block *find_fit(const struct tti_arena *arena, size_t bytes, size_t align, size_t tries)
 {
     for (size_t bin = bin_of(bytes); bin < TTI_ARENA_BINS; bin++) {
@@ -134,7 +134,7 @@ static void table_insert(struct tti_arena *arena, struct tti_arena_block *block)
     arena->used++;
 }
 
-/* The link that leads to the block at `offset`; it holds NULL when there is none. */
+/* Returns the link that leads to the block at `offset`; it holds NULL if there is none. */
 static struct tti_arena_block **table_find(const struct tti_arena *arena, size_t offset)
 {
     struct tti_arena_block **link = chain_of(arena, offset);
@@ -160,7 +160,7 @@ static void set_committed(struct tti_arena *arena, size_t first, size_t end, boo
     }
 }
 
-/* The end of the run of granules from `first` on, below `end`, that are in the same state as it. */
+/* Returns the end of the run of granules from `first` on, below `end`, that are in the same state. */
 static size_t run_end(const struct tti_arena *arena, size_t first, size_t end)
 {
     bool committed = is_committed(arena, first);
@@ -168,7 +168,8 @@ static size_t run_end(const struct tti_arena *arena, size_t first, size_t end)
     return first;
 }
 
-/* Looking at the system takes longer than a small allocation may; so one look is good for some memory to come. */
+/* Takes memory from the allowance. Asking the system takes longer than a small allocation may; so one answer is used
+ * for some time. */
 static tutti_status take_allowance(struct tti_arena *arena, size_t bytes, tutti_error *error)
 {
     if (bytes > arena->allowance) {
@@ -202,7 +203,8 @@ static void decommit(struct tti_arena *arena, const struct tti_arena_block *bloc
     }
 }
 
-/* Commits what is not and zeroes what was. After a failure more may be committed than before, all of it free. */
+/* Commits granules that are not committed, and zeroes the others. After a failure more may be committed than before,
+ * all of it free. */
 static tutti_status commit(struct tti_arena *arena, size_t offset, size_t bytes, tutti_error *error)
 {
     size_t granule = arena->granule;
@@ -212,7 +214,7 @@ static tutti_status commit(struct tti_arena *arena, size_t offset, size_t bytes,
     for (size_t run; first < end; first = run) {
         run = run_end(arena, first, end);
         size_t from = first * granule, to = run * granule;
-        if (to > arena->mapping.bytes) to = arena->mapping.bytes; /* the last granule may be a part of one */
+        if (to > arena->mapping.bytes) to = arena->mapping.bytes; /* the last granule may be a partial one */
         if (!is_committed(arena, first)) {
             TTI_TRY(tti_mapping_commit(&arena->mapping, from, to - from, error));
             set_committed(arena, first, run, true);
@@ -227,7 +229,7 @@ static tutti_status commit(struct tti_arena *arena, size_t offset, size_t bytes,
 
 /* ---- Creating -------------------------------------------------------------------------------------------------- */
 
-/* What RLIMIT_AS leaves of address space, with a reserve for everything else the process will map. */
+/* Returns the address space that RLIMIT_AS leaves, with a reserve for everything else that the process will map. */
 static size_t space_left(void)
 {
     struct rlimit limit;
@@ -247,7 +249,7 @@ size_t tti_arena_default_bytes(int arenas)
     long pages = sysconf(_SC_PHYS_PAGES);
     size_t bytes = pages > 0 ? (size_t)pages * (size_t)sysconf(_SC_PAGESIZE) : DEFAULT_LOW;
     size_t most = space_left() / (size_t)(arenas > 0 ? arenas : 1);
-    struct rlimit file; /* shared arenas are files, of a kind */
+    struct rlimit file; /* shared arenas are files */
     if (getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur < most) most = (size_t)file.rlim_cur;
     if (bytes <= most) return tti_round_up(bytes, GRANULE_BYTES);
     bytes = (size_t)1 << bin_of(most > 0 ? most : 1);
@@ -341,7 +343,7 @@ void tti_arena_release(struct tti_arena *arena)
 
 /* ---- Allocating and freeing ------------------------------------------------------------------------------------ */
 
-/* Puts `fresh` after `block`, with the bytes of it from `offset` on. */
+/* Inserts `fresh` after `block`, with the block's bytes from `offset` on. */
 static void split(struct tti_arena_block *block, size_t offset, struct tti_arena_block *fresh)
 {
     fresh->offset = offset;
@@ -353,7 +355,8 @@ static void split(struct tti_arena_block *block, size_t offset, struct tti_arena
     block->after = fresh;
 }
 
-/* Takes [offset, offset + bytes) out of a free block. Either all happens, or memory ran out and nothing did. */
+/* Takes [offset, offset + bytes) out of a free block. It happens completely, or memory ran out and nothing has
+ * changed. */
 static struct tti_arena_block *carve(struct tti_arena *arena, struct tti_arena_block *block, size_t offset,
                                      size_t bytes)
 {
@@ -381,7 +384,7 @@ static struct tti_arena_block *carve(struct tti_arena *arena, struct tti_arena_b
 static tutti_status exhausted(const struct tti_arena *arena, size_t bytes, tutti_error *error)
 {
     char wanted[TTI_BYTES_TEXT], all[TTI_BYTES_TEXT], largest[TTI_BYTES_TEXT];
-    TTI_TRY(tti_memory_check(bytes, NULL, error)); /* a larger arena would be of no use */
+    TTI_TRY(tti_memory_check(bytes, NULL, error)); /* if memory is short, a larger arena would be of no use */
     return tti_error_set(error, TUTTI_ERR_MEMORY, 0,
                          "%s do not fit into the arena of %s, whose largest free block has %s; raise the option "
                          "arena_bytes",
@@ -389,8 +392,8 @@ static tutti_status exhausted(const struct tti_arena *arena, size_t bytes, tutti
                          tti_bytes_text(largest_free(arena), largest));
 }
 
-/* What is before it, up to where it is aligned, is committed with it, since that may be a part of its first large page, and
- * stays free. */
+/* Takes a block. The bytes before it, from the aligned place on, are committed with it, since they may be in its first
+ * large page, and stay free. */
 static struct tti_arena_block *take(struct tti_arena *arena, size_t bytes, size_t align, size_t shift,
                                     tutti_error *error)
 {
@@ -439,7 +442,7 @@ void *tti_arena_alloc_shifted(struct tti_arena *arena, size_t bytes, size_t shif
     return arena->mapping.base + block->offset;
 }
 
-/* The block takes over the bytes of the one after it, which is in no bin any more. */
+/* The block takes over the bytes of the next one, which is in no bin any more. */
 static void absorb(struct tti_arena_block *block, struct tti_arena_block *gone)
 {
     block->bytes += gone->bytes;
@@ -502,7 +505,7 @@ size_t tti_arena_bytes(struct tti_arena *arena, const void *pointer)
     return bytes;
 }
 
-/* Rare, so a walk will do; and a buffer may start anywhere in a block. */
+/* This is rare, so a walk over all blocks is good enough; and a buffer may start anywhere in a block. */
 void tti_arena_quarantine(struct tti_arena *arena, const void *pointer)
 {
     if (!tti_arena_contains(arena, pointer, 1)) return;

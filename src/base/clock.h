@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* The one clock: monotonic nanoseconds; inside a simulated run (sim.h), of that run. */
+/* Returns the time in monotonic nanoseconds; inside a simulated run (sim.h), the time of that run. */
 int64_t tti_now_ns(void);
 
 #endif

@@ -37,7 +37,8 @@ static void leaving(struct tti_coroutine *from, struct tti_coroutine *to, bool f
 #endif
 }
 
-/* `from`: who switched here; the thread's own stack learns its bounds when it is left first. */
+/* Tells the sanitizer that a switch has ended. `from`: the stack that was left; the bounds of the thread's own stack
+ * become known when it is left first. */
 static void arrived(struct tti_coroutine *here, struct tti_coroutine *from)
 {
     (void)here, (void)from;
@@ -52,17 +53,17 @@ static void arrived(struct tti_coroutine *here, struct tti_coroutine *from)
 #endif
 }
 
-/* Who switched last, for the first moment on a new stack. */
+/* The two sides of the last switch, for the first moment on a new stack. */
 static _Thread_local struct tti_coroutine *switched_from, *switched_to;
 
-/* Not inlined: a thread-local address must not be kept across a switch by the compiler, and this function is entered on
- * the new stack. */
+/* Not inlined: the compiler must not keep a thread-local address across a switch, and this function is entered on the
+ * new stack. */
 __attribute__((noinline)) static void begin(void)
 {
     struct tti_coroutine *here = switched_to;
     arrived(here, switched_from);
     here->body(here->argument);
-    abort(); /* a body ends with tti_coroutine_finish */
+    abort(); /* a body ends with tti_coroutine_finish and never returns */
 }
 
 /* ---- The switch ------------------------------------------------------------------------------------------------ */
@@ -85,7 +86,7 @@ static void jump(struct tti_coroutine *from, struct tti_coroutine *to)
 
 #else
 
-/* Stores what a called function must keep on the old stack, and takes it from the new one. */
+/* Stores the registers that a called function must keep on the old stack, and loads them from the new one. */
 void tti_stack_switch(void **save, void *load);
 
 #if defined(__x86_64__)
@@ -115,7 +116,7 @@ __asm__(".text\n"
         "    .cfi_endproc\n"
         ".size tti_stack_switch, . - tti_stack_switch\n");
 
-/* The return address lies above the kept registers; above it stays room that makes the stack as aligned as a call does. */
+/* The return address lies above the kept registers; the room above it makes the stack as aligned as a call does. */
 static void prepare(struct tti_coroutine *made, char *stack, size_t bytes)
 {
     uintptr_t top = ((uintptr_t)stack + bytes) & ~(uintptr_t)15;
@@ -215,7 +216,7 @@ void tti_coroutine_finish(struct tti_coroutine *from, struct tti_coroutine *to)
 void tti_coroutine_free(struct tti_coroutine *coroutine)
 {
 #ifdef HAVE_ASAN
-    /* one that never ended has marks on its stack */
+    /* the stack of one that never ended is still marked */
     __asan_unpoison_memory_region(coroutine->bottom, coroutine->bytes);
 #endif
 #ifdef HAVE_TSAN

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Stacks of one's own within one thread, and the switch between them. Written by hand for x86-64 and aarch64; elsewhere,
- * and where TTI_COROUTINE_PORTABLE is defined, by the system's ucontext. Sanitizers are told of every switch.
+ * Several stacks within one thread, and the switch between them. Written in assembly for x86-64 and aarch64; elsewhere,
+ * and if TTI_COROUTINE_PORTABLE is defined, the system's ucontext is used. Sanitizers are told of every switch.
  */
 #ifndef TTI_BASE_COROUTINE_H
 #define TTI_BASE_COROUTINE_H
@@ -16,7 +16,7 @@
 #include <ucontext.h>
 #endif
 
-/* Where one stack stands. A zeroed one is the thread's own, until it is switched away from. */
+/* The state of one stack. A zeroed one stands for the thread's own, until it is left. */
 struct tti_coroutine {
 #ifdef TTI_COROUTINE_PORTABLE
     ucontext_t context;
@@ -25,19 +25,19 @@ struct tti_coroutine {
 #endif
     void (*body)(void *argument);
     void *argument;
-    const void *bottom; /* of the stack: its lowest address */
+    const void *bottom; /* the lowest address of the stack */
     size_t bytes;
     void *fake_stack; /* the address sanitizer's */
     void *fiber;      /* the thread sanitizer's */
 };
 
-/* To be run on the given stack by the first switch to it. `body` never returns: it ends with tti_coroutine_finish. */
+/* Prepares a stack on which the first switch runs `body`. `body` never returns: it ends with tti_coroutine_finish. */
 void tti_coroutine_make(struct tti_coroutine *made, void *stack, size_t bytes, void (*body)(void *argument),
                         void *argument);
 void tti_coroutine_switch(struct tti_coroutine *from, struct tti_coroutine *to);
-/* The last switch away from a stack: it may then be freed. */
+/* Switches away from a stack for the last time: it may be freed after this. */
 void tti_coroutine_finish(struct tti_coroutine *from, struct tti_coroutine *to);
-/* Forgets one that will not be switched to any more. */
+/* Frees a coroutine that will not be switched to any more. */
 void tti_coroutine_free(struct tti_coroutine *coroutine);
 
 #endif

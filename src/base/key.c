@@ -29,7 +29,7 @@ tutti_status tti_key_random(struct tti_key *key, tutti_error *error)
     return TUTTI_OK;
 }
 
-/* False unless `text` is exactly the 64 digits, with or without a newline. */
+/* Reads the key; returns false unless `text` is exactly the 64 digits, with or without a newline. */
 static bool parse_key(const char *text, struct tti_key *key)
 {
     size_t length = strlen(text), got = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The job's key: 32 secret bytes that every rank of a job has and nobody else. It comes from a file that only its owner
- * can read (option key_file), or from the launcher in the environment (TUTTI_KEY, 64 hexadecimal digits); never from a
- * command line, which everyone on a host can read.
+ * The job's key: 32 secret bytes that only the ranks of a job have. It comes from a file that only its owner can read
+ * (option key_file), or from the launcher in the environment (TUTTI_KEY, 64 hexadecimal digits); never from a command
+ * line, which every user of a host can read.
  */
 #ifndef TTI_BASE_KEY_H
 #define TTI_BASE_KEY_H
@@ -16,11 +16,11 @@ struct tti_key {
     unsigned char bytes[TTI_KEY_BYTES];
 };
 
-/* Makes libsodium ready; again and again does no harm. The functions below do it themselves. */
+/* Makes libsodium ready; may be called repeatedly. The functions below call it themselves. */
 tutti_status tti_key_setup(tutti_error *error);
-/* The file's key, or else the environment's. Neither is there: OK and *found is false. */
+/* Finds the file's key, or else the environment's. If there is neither, returns OK and *found is false. */
 tutti_status tti_key_find(const tutti_options *options, struct tti_key *key, bool *found, tutti_error *error);
 tutti_status tti_key_random(struct tti_key *key, tutti_error *error);
-void tti_key_forget(struct tti_key *key); /* overwrites it */
+void tti_key_forget(struct tti_key *key); /* overwrites the key */
 
 #endif

@@ -10,12 +10,12 @@ struct tti_latest {
     atomic_int users;
     atomic_bool failed;
     _Atomic uint32_t lock;
-    uint64_t number; /* of the error, among all of the process; 0: there is none */
+    uint64_t number; /* the error's number among all of the process; 0: there is none */
     struct tti_told told;
 };
 
 static struct tti_latest of_process;
-static _Atomic uint64_t noted; /* errors so far */
+static _Atomic uint64_t noted; /* how many errors were noted so far */
 
 struct tti_latest *tti_latest_join(struct tti_latest *latest)
 {

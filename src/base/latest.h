@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The latest error of a rank, whatever it was of: tutti_explain tells it when the comm that it is asked about has none of
- * its own, so that a job that failed never looks well. All comms of a rank share one record. What is known to be no rank's,
- * such as a handle that was never given, goes to the record of the process. Thread-safe, and slow.
+ * The latest error of a rank, from any part of the library: tutti_explain prints it when the comm that it is asked
+ * about has no error of its own, so that a job that failed never looks successful. All comms of a rank share one
+ * record. Errors that belong to no rank, such as a handle that was never given, go to the record of the process.
+ * Thread-safe, and slow.
  */
 #ifndef TTI_BASE_LATEST_H
 #define TTI_BASE_LATEST_H
@@ -10,29 +11,29 @@
 #include <stdbool.h>
 #include <tutti/tutti.h>
 
-struct tti_latest; /* NULL stands for the process's, where not said otherwise */
+struct tti_latest; /* NULL stands for the process's record, unless said otherwise */
 
 /* An error as tutti_explain prints it. */
 struct tti_told {
-    tutti_error error; /* rank -1: that of whoever asks */
-    char numbers[240]; /* which ranks of the world its numbers mean; "": they are the world's */
+    tutti_error error; /* rank -1: the rank that asks */
+    char numbers[240]; /* maps the error's rank numbers to ranks of the world; "": they are the world's */
 };
 
-/* One more user of a record; NULL: makes one. Returns NULL where there is no memory. */
+/* Adds a user to a record; NULL: makes a record. Returns NULL if there is no memory. */
 struct tti_latest *tti_latest_join(struct tti_latest *latest);
 void tti_latest_part(struct tti_latest *latest); /* NULL is ignored */
 
 void tti_latest_note(struct tti_latest *latest, const struct tti_told *told);
-/* Of the process: an error with this sentence. `operation`: "wait". Returns `status`. */
+/* Notes an error of the process with this sentence. `operation`: for example "wait". Returns `status`. */
 tutti_status tti_latest_stray(const char *operation, tutti_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* The newer one of this record's and the process's. False: neither has one. */
+/* Finds the newer one of this record's error and the process's. Returns false if neither has one. */
 bool tti_latest_find(struct tti_latest *latest, struct tti_told *told);
 
-/* The rank has failed, although no call may have told it: tutti_main is not to return 0. */
+/* Notes that the rank has failed, although no call may have reported it: tutti_main must not return 0. */
 void tti_latest_fail(struct tti_latest *latest);
 bool tti_latest_failed(const struct tti_latest *latest);
 
-void tti_latest_forked(void); /* in the child */
+void tti_latest_forked(void); /* called in the child */
 
 #endif

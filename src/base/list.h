@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lists of things that carry their own link: no memory is needed to be on one, and leaving one takes no search. The
- * list itself is a link too, of the ring that its things form.
+ * Lists of structs that contain their own link: adding one needs no memory, and removing one needs no search. The list
+ * itself is a link, too, of the ring that its elements form.
  */
 #ifndef TTI_BASE_LIST_H
 #define TTI_BASE_LIST_H
@@ -31,7 +31,7 @@ static inline void tti_list_append(struct tti_link *list, struct tti_link *link)
     list->previous = link;
 }
 
-/* A link that is on no list, but was initialised as one, may be removed too. */
+/* Removes a link. It may be on no list if it was initialised as one. */
 static inline void tti_list_remove(struct tti_link *link)
 {
     link->previous->next = link->next;
@@ -39,10 +39,10 @@ static inline void tti_list_remove(struct tti_link *link)
     tti_list_init(link);
 }
 
-/* The thing whose `member` this link is. */
+/* The struct whose `member` this link is. */
 #define TTI_LIST_OF(link, type, member) ((type *)(void *)((char *)(link)-offsetof(type, member)))
 
-/* Every link of a list; the current one may be removed meanwhile. */
+/* Visits every link of a list; the current one may be removed meanwhile. */
 #define TTI_LIST_EACH(link, list)                                                                                      \
     for (struct tti_link *link = (list)->next, *link##_next = link->next; link != (list);                              \
          link = link##_next, link##_next = link->next)

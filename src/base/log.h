@@ -10,7 +10,7 @@ void tti_log(tutti_log_level level, const char *format, ...) __attribute__((form
 enum { TTI_LOG_LEVELS = 5 };
 extern const char *const tti_log_level_names[TTI_LOG_LEVELS]; /* by tutti_log_level */
 
-/* Takes one of them; false for anything else. */
+/* Sets the level by its name; returns false for any other word. */
 bool tti_log_set_level_name(const char *name);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Mappings. Everything that is particular to the system's virtual memory is in this file.
+ * Mappings. This file has everything that depends on the system's virtual memory.
  *
  * Memfds are sealed against growing and shrinking: no process that has one can make another's access raise SIGBUS.
  */
@@ -24,9 +24,10 @@
 #define MADV_POPULATE_WRITE 23 /* since Linux 5.14; older headers lack it */
 #endif
 
-/* The most that one call commits. A signal makes the kernel undo the whole call: small pieces keep their progress. */
+/* The most bytes that one call commits. A signal makes the kernel undo the whole call: small pieces keep their
+ * progress. */
 #define PIECE_BYTES ((size_t)16 << 20)
-/* Below this a commit does not look at the memory left. */
+/* Smaller commits do not check the memory left. */
 #define UNCHECKED_BYTES ((size_t)1 << 20)
 
 static const struct tti_mapping empty = {NULL, 0, -1};
@@ -54,7 +55,7 @@ tutti_status tti_memory_check(size_t bytes, size_t *left, tutti_error *error)
     return TUTTI_OK;
 }
 
-/* MS_ASYNC starts nothing: the system only looks whether there are mappings. */
+/* MS_ASYNC starts nothing: the system only checks that the memory is mapped. */
 bool tti_memory_is_mapped(const void *first, size_t bytes)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)first & ~(page - 1),
@@ -64,7 +65,7 @@ bool tti_memory_is_mapped(const void *first, size_t bytes)
 
 /* ---- Reserving address space ----------------------------------------------------------------------------------- */
 
-/* Names the limit that made the system refuse to reserve `bytes`, as well as it can be known. */
+/* Names the limit that made the system refuse to reserve `bytes`, as far as it can be known. */
 static tutti_status reserve_failed(size_t bytes, bool shared, int why, tutti_error *error)
 {
     char wanted[TTI_BYTES_TEXT], had[TTI_BYTES_TEXT];
@@ -90,7 +91,7 @@ static tutti_status reserve_failed(size_t bytes, bool shared, int why, tutti_err
                          wanted);
 }
 
-/* A file larger than RLIMIT_FSIZE would end the process by SIGXFSZ rather than give an error. */
+/* Checks the limit: a file larger than RLIMIT_FSIZE would end the process by SIGXFSZ instead of an error. */
 static tutti_status check_file_size(size_t bytes, tutti_error *error)
 {
     struct rlimit limit;
@@ -133,8 +134,8 @@ static tutti_status make_memfd(size_t bytes, int *fd, tutti_error *error)
     return TUTTI_OK;
 }
 
-/* Large pages need mappings whose addresses and offsets agree modulo their size. Finds room for one, kept reserved until
- * it is mapped over; NULL (anywhere will do) where there is none, or where it would not matter. */
+/* Large pages need mappings whose addresses and offsets are equal modulo their size. Returns a place for one, reserved
+ * until it is mapped over; NULL (anywhere) if there is none, or if it would not matter. */
 static void *reserve_aligned(size_t bytes, int *flags)
 {
     if (bytes < TTI_LARGE_PAGE || bytes > PTRDIFF_MAX - TTI_LARGE_PAGE) return NULL;
@@ -157,14 +158,14 @@ void tti_mapping_enlarge_pages(const struct tti_mapping *mapping, size_t offset,
 static tutti_status map(struct tti_mapping *mapping, size_t bytes, int fd, tutti_error *error)
 {
     int flags = fd >= 0 ? MAP_SHARED | MAP_NORESERVE : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    void *room = fd >= 0 ? reserve_aligned(bytes, &flags) : NULL; /* the system aligns private memory itself */
+    void *room = fd >= 0 ? reserve_aligned(bytes, &flags) : NULL; /* the system itself aligns private memory */
     void *base = mmap(room, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
     if (base == MAP_FAILED) {
         int why = errno;
         if (room != NULL) munmap(room, bytes);
         return reserve_failed(bytes, fd >= 0, why, error);
     }
-    if (fd < 0) madvise(base, bytes, MADV_HUGEPAGE); /* a wish: its failure changes nothing but speed */
+    if (fd < 0) madvise(base, bytes, MADV_HUGEPAGE); /* a wish: if it fails, only speed changes */
     *mapping = (struct tti_mapping){base, bytes, fd};
     return TUTTI_OK;
 }
@@ -202,7 +203,7 @@ tutti_status tti_mapping_try(size_t bytes, tutti_error *error)
     return TUTTI_OK;
 }
 
-/* What came from another process is believed only as far as it can be checked. */
+/* Checks memory that came from another process, as far as that is possible. */
 static tutti_status check_memfd(int fd, size_t bytes, tutti_error *error)
 {
     struct stat file;
@@ -235,7 +236,7 @@ void tti_mapping_close_fd(struct tti_mapping *mapping)
 
 void tti_mapping_destroy(struct tti_mapping *mapping)
 {
-    if (mapping->base == NULL) return; /* also one that was only ever zeroed, whose fd 0 is not its own */
+    if (mapping->base == NULL) return; /* includes a mapping that was only zeroed, whose fd 0 is not its own */
     munmap(mapping->base, mapping->bytes);
     tti_mapping_close_fd(mapping);
     *mapping = empty;
@@ -243,7 +244,7 @@ void tti_mapping_destroy(struct tti_mapping *mapping)
 
 /* ---- Committing ------------------------------------------------------------------------------------------------ */
 
-/* Where the kernel cannot populate: a page exists once it was written to. Nobody else uses these bytes yet. */
+/* For kernels that cannot populate: a page exists once it was written to. No other thread uses these bytes yet. */
 static void touch(char *first, size_t bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -253,7 +254,7 @@ static void touch(char *first, size_t bytes)
     }
 }
 
-/* 0 or an errno. */
+/* Commits a piece; returns 0 or an errno. */
 static int commit_piece(const struct tti_mapping *mapping, size_t offset, size_t bytes)
 {
     if (mapping->fd >= 0) return fallocate(mapping->fd, 0, (off_t)offset, (off_t)bytes) == 0 ? 0 : errno;
@@ -273,7 +274,7 @@ tutti_status tti_mapping_commit(const struct tti_mapping *mapping, size_t offset
         why = commit_piece(mapping, offset + done, now);
         if (why == 0) {
             done += now;
-        } else if (why == EINTR) { /* signals come faster than pieces end: take smaller ones */
+        } else if (why == EINTR) { /* signals come faster than pieces end: take smaller pieces */
             if (piece > page) piece /= 2;
             why = 0;
         }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How much memory there is, and can still be committed. Read without allocating: it is asked when memory is short.
+ * Finds how much memory there is, and how much can still be committed. It allocates nothing, since it is asked when
+ * memory is short.
  */
 #include "base/memory.h"
 
@@ -13,11 +14,11 @@
 
 enum { FILE_BYTES = 8192, PATH_BYTES = 512 };
 
-/* The two generations of control groups differ in where they are mounted and what their files are called. */
+/* The two generations of control groups differ in their mount points and in the names of their files. */
 static const struct generation {
-    const char *entry; /* how its line in /proc/self/cgroup goes on after the number */
+    const char *entry; /* the text behind the number in its line of /proc/self/cgroup */
     const char *mount, *limit, *usage;
-    const char *cache[2]; /* rows of memory.stat: page cache, which gives way when memory is asked for */
+    const char *cache[2]; /* rows of memory.stat for the page cache, which is freed when memory is needed */
 } generations[] = {
     {"::", "/sys/fs/cgroup", "memory.max", "memory.current", {"\ninactive_file ", "\nactive_file "}},
     {":memory:",
@@ -27,7 +28,7 @@ static const struct generation {
      {"\ntotal_inactive_file ", "\ntotal_active_file "}},
 };
 
-/* The file's text after a newline, so that every row can be found as "\nname "; false if it cannot be read. */
+/* Reads a file behind a newline, so that every row can be found as "\nname "; returns false if it cannot be read. */
 static bool read_text(const char *path, char text[FILE_BYTES])
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -49,7 +50,7 @@ static bool read_number(const char *folder, const char *file, uint64_t *number)
     char path[PATH_BYTES + 64], text[FILE_BYTES], *end;
     snprintf(path, sizeof path, "%s/%s", folder, file);
     if (!read_text(path, text)) return false;
-    *number = strtoull(text + 1, &end, 10); /* "max" is no number: no limit */
+    *number = strtoull(text + 1, &end, 10); /* "max" is no number, and means no limit */
     return end != text + 1;
 }
 
@@ -71,8 +72,8 @@ static uint64_t folder_left(const char *folder, const struct generation *generat
     return limit > usage ? limit - usage : 0;
 }
 
-/* The tightest of the group's limit and those of the groups around it. In a container the path may name folders that
- * only its host sees; the walk then ends at the container's own root. */
+/* Returns what the tightest of the group's limits and those of the groups around it leaves. In a container the path may
+ * name folders that only its host sees; the walk then ends at the container's own root. */
 static uint64_t group_left(const struct generation *generation, const char *groups)
 {
     char folder[PATH_BYTES];

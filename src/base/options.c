@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * An option is one row. Everything here is derived from the lists in the public headers: the rows, the defaults, the
- * environment, the tuning file. Values are read strictly: what is not wholly understood is refused with a sentence
- * that names the option, repeats the value and says what is accepted.
+ * environment, the tuning file. Values are read strictly: a value that is not wholly understood is refused with a
+ * sentence that names the option, repeats the value and says what is accepted.
  */
 #include "base/options.h"
 
@@ -18,7 +18,7 @@ extern char **environ;
 
 /* ---- Rows from the lists --------------------------------------------------------------------------------------- */
 
-/* How a default is written in the list: a token for numbers, a string for TEXT. */
+/* The form of a default in the list: a token for numbers, a string for TEXT. */
 #define INITIAL_INT(initial) #initial
 #define INITIAL_MS(initial) #initial
 #define INITIAL_BYTES(initial) #initial
@@ -32,7 +32,7 @@ static const tutti_option_row option_rows[] = {
 #undef OPTION_ROW
 };
 
-/* Where row i's value lies in tutti_options. */
+/* The offset of row i's value in tutti_options. */
 static const size_t option_offsets[] = {
 #define OPTION_OFFSET(name, kind, initial, low, high, help) offsetof(tutti_options, name),
     TUTTI_OPTION_LIST(OPTION_OFFSET)
@@ -54,7 +54,7 @@ static const size_t tuning_offsets[] = {
 enum {
     OPTION_COUNT = sizeof option_rows / sizeof option_rows[0],
     TUNING_COUNT = sizeof tuning_rows / sizeof tuning_rows[0],
-    WORD_BYTES = 64, /* longer words are near to nothing */
+    WORD_BYTES = 64, /* longer words are never near to another */
     LINE_BYTES = 256
 };
 
@@ -90,8 +90,8 @@ static const unit *units_of(tutti_option_kind kind)
     return no_units;
 }
 
-/* Digits, then one of the suffixes, then the end. A value too large for int64_t becomes INT64_MAX, which every row's
- * range excludes. */
+/* Reads digits, one of the suffixes, and the end. A value too large for int64_t becomes INT64_MAX, which is outside
+ * every row's range. */
 static bool read_number(const char *text, const unit *units, int64_t *number)
 {
     bool negative = *text == '-';
@@ -111,7 +111,7 @@ static bool read_number(const char *text, const unit *units, int64_t *number)
 
 static bool read_bool(const char *text, int64_t *number)
 {
-    static const char *const words[] = {"0", "1", "no", "yes", "off", "on"}; /* odd places are 1 */
+    static const char *const words[] = {"0", "1", "no", "yes", "off", "on"}; /* words at odd places mean 1 */
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         if (strcmp(text, words[i]) == 0) {
             *number = (int64_t)(i % 2);
@@ -121,7 +121,7 @@ static bool read_bool(const char *text, int64_t *number)
     return false;
 }
 
-/* "a whole number from 1 to 65536": what the row accepts, for people. */
+/* Writes what the row accepts, for people: "a whole number from 1 to 65536". */
 static const char *accepted(const tutti_option_row *row, char *text, size_t bytes)
 {
     static const char *const formats[] = {
@@ -181,7 +181,8 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Insertions, deletions, replacements and swaps of neighbours. Rows i-2, i-1 and i of the usual table are kept. */
+/* Counts insertions, deletions, replacements and swaps of neighbours. Rows i-2, i-1 and i of the usual table are
+ * kept. */
 static size_t edit_distance(const char *a, size_t a_length, const char *b, size_t b_length)
 {
     size_t rows[3][WORD_BYTES + 1];
@@ -206,7 +207,7 @@ static bool begins_with(const char *word, const char *start)
     return *start == '\0';
 }
 
-/* The shortest word that begins with what was typed: an abbreviation says more than a few letters that are alike. Dashes
+/* Returns the shortest word that begins with the typed one: an abbreviation says more than a few equal letters. Dashes
  * alone begin every flag, and abbreviate none. */
 static const char *shortest_beginning(const char *word, const char *const *words, size_t count)
 {
@@ -227,7 +228,7 @@ const char *tutti_nearest(const char *word, const char *const *words, size_t cou
     const char *abbreviated = shortest_beginning(word, words, count);
     if (abbreviated != NULL) return abbreviated;
     size_t letters = length - strspn(word, "-");
-    size_t nearest = (letters + 2) / 3 + 1; /* a distance of this or more is not near */
+    size_t nearest = (letters + 2) / 3 + 1; /* words at this distance or more are not near */
     const char *found = NULL;
     for (size_t i = 0; i < count; i++) {
         size_t other = words[i] == NULL ? 0 : strlen(words[i]);
@@ -240,7 +241,7 @@ const char *tutti_nearest(const char *word, const char *const *words, size_t cou
     return found;
 }
 
-/* "auto, shm or tcp" */
+/* Writes "auto, shm or tcp". */
 static void list_words(const char *const *words, size_t count, char *text, size_t bytes)
 {
     size_t used = 0;
@@ -327,7 +328,7 @@ tutti_status tutti_options_init(tutti_options *options, tutti_error *error)
 
 /* ---- Variables that are no options ------------------------------------------------------------------------------- */
 
-/* What else is read, by the tool or by make, or set by systems that load software as modules. */
+/* Other variables that the tool or make reads, or that systems set which load software as modules. */
 static const char *const other_variables[] = {"TUTTI_KEY",  "TUTTI_BENCH_WORKER", "TUTTI_NO_INSTALL", "TUTTI_DIR",
                                               "TUTTI_HOME", "TUTTI_ROOT",         "TUTTI_VERSION"};
 enum { OTHER_COUNT = sizeof other_variables / sizeof other_variables[0] };
@@ -392,7 +393,7 @@ static tutti_status refuse_name(const char *name, tutti_error *error)
                          near);
 }
 
-/* One line, cut into words in place. `seen` has one flag per row: a name may be given once. */
+/* Reads one line, which is cut into words in place. `seen` has one flag per row: a name may be given once. */
 static tutti_status read_line(char *line, tutti_tuning *tuning, bool *seen, tutti_error *error)
 {
     static const char space[] = " \t\r\n\v\f";

@@ -4,13 +4,13 @@
 
 #include <stdint.h>
 
-/* Up to a whole number of `unit`s, a power of two. */
+/* Rounds up to a multiple of `unit`, a power of two. */
 static inline uint64_t tti_round_up(uint64_t value, uint64_t unit)
 {
     return (value + unit - 1) & ~(unit - 1);
 }
 
-/* Up to whole cache lines. */
+/* Rounds up to whole cache lines. */
 static inline uint64_t tti_whole_lines(uint64_t bytes)
 {
     return tti_round_up(bytes, 64);

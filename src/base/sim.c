@@ -12,14 +12,14 @@
 #include <time.h>
 
 enum {
-    BELL_BUCKETS = 4096,  /* at first: a power of two */
-    LOOK_EVENTS = 256,    /* between looks at the processor time, */
-    POLL_MS = 50,         /* and between looks at the memory */
-    MESSAGES_PER_MS = 300 /* are not simulated any faster */
+    BELL_BUCKETS = 4096,  /* the size at first: a power of two */
+    LOOK_EVENTS = 256,    /* events between checks of the processor time */
+    POLL_MS = 50,         /* between checks of the memory */
+    MESSAGES_PER_MS = 300 /* simulating is not faster than this */
 };
-#define START_NS INT64_C(1000000000) /* 0 means "not yet" in some places */
+#define START_NS INT64_C(1000000000) /* not 0, which means "not yet" in some places */
 #define NOWHERE_LEAST ((size_t)64 << 20)
-#define LEFT_BYTES ((size_t)1 << 30) /* to be left to the system */
+#define LEFT_BYTES ((size_t)1 << 30) /* memory that must be left to the system */
 #define TASK_ORDER (UINT64_C(1) << 63)
 
 _Thread_local struct tti_sim *tti_sim;
@@ -31,13 +31,13 @@ struct tti_sim_task {
     void *(*body)(void *argument);
     void *argument;
     bool ended;
-    int64_t owed_ns; /* for data that were moved before their time was over */
+    int64_t owed_ns; /* time for data that were moved before their time was over */
     struct tti_sim_task *joiner, *leader;
-    tti_bell *bell; /* it sleeps on, or NULL */
+    tti_bell *bell; /* the bell on which it sleeps, or NULL */
     struct tti_sim_task *bell_next;
-    struct tti_sim_task *older, *newer; /* of all tasks */
-    int depth;                          /* see tti_sim_depth */
-    void *slot;                         /* see tti_sim_slot */
+    struct tti_sim_task *older, *newer; /* neighbours in the list of all tasks */
+    int depth;                          /* the number that tti_sim_depth returns */
+    void *slot;                         /* the pointer that tti_sim_slot returns */
 };
 
 struct due {
@@ -56,14 +56,14 @@ struct tti_sim {
     size_t task_count;
     struct due *heap; /* from place 1 on */
     size_t heap_count, heap_capacity;
-    struct tti_sim_task **bells; /* sleeping tasks by their bell's address */
+    struct tti_sim_task **bells; /* sleeping tasks, hashed by their bell's address */
     size_t buckets, sleepers;
     struct tti_stacks stacks;
     bool out_of_memory;
-    uint64_t messages;           /* that are expected; 0: not too many */
+    uint64_t messages;           /* messages that are expected; 0: not too many */
     int64_t began_ms, polled_ms; /* processor time */
     uint64_t noted;
-    bool was_seen; /* by the setup's `inspect` */
+    bool was_seen; /* the setup's `inspect` was called */
     char *nowhere;
     size_t nowhere_bytes;
 };
@@ -143,7 +143,7 @@ static bool grow_heap(struct tti_sim *sim)
     return true;
 }
 
-/* Without memory for an event the run cannot go on: it ends with an error, and what was to happen does not. */
+/* Sets an event. Without memory for it the run cannot go on: it ends with an error, and the event does not happen. */
 static void set(struct tti_event *event, int64_t time_ns, uint64_t order)
 {
     struct tti_sim *sim = tti_sim;
@@ -176,7 +176,7 @@ void tti_sim_cancel(struct tti_event *event)
 
 /* ---- Tasks ------------------------------------------------------------------------------------------------------- */
 
-/* From a task to the scheduler, until its wake fires. */
+/* Switches from a task to the scheduler, until the task's wake fires. */
 static void block(struct tti_sim *sim)
 {
     struct tti_sim_task *task = sim->current;
@@ -220,7 +220,7 @@ static void free_task(struct tti_sim *sim, struct tti_sim_task *task)
 static void resume(struct tti_event *event)
 {
     struct tti_sim *sim = tti_sim;
-    struct tti_sim_task *task = (struct tti_sim_task *)event; /* its first member */
+    struct tti_sim_task *task = (struct tti_sim_task *)event; /* it is the first member */
     sim->current = task;
     tti_coroutine_switch(&sim->scheduler, &task->coroutine);
     sim->current = NULL;
@@ -265,7 +265,7 @@ static struct tti_sim_task **bucket_of(const struct tti_sim *sim, const tti_bell
     return &sim->bells[tti_stir((uint64_t)(uintptr_t)bell) & (sim->buckets - 1)];
 }
 
-/* Without memory the chains grow instead. */
+/* Enlarges the table; without memory the chains grow instead. */
 static void grow_bells(struct tti_sim *sim)
 {
     size_t before = sim->buckets;
@@ -274,7 +274,7 @@ static void grow_bells(struct tti_sim *sim)
     sim->bells = made;
     sim->buckets = before * 4;
     for (size_t i = 0; i < before; i++) {
-        struct tti_sim_task *turned = NULL; /* twice turned around, a chain keeps its order */
+        struct tti_sim_task *turned = NULL; /* turned around twice, a chain keeps its order */
         for (struct tti_sim_task *task = old[i], *next; task != NULL; task = next) {
             next = task->bell_next;
             task->bell_next = turned;
@@ -398,7 +398,7 @@ void *tti_sim_nowhere(size_t bytes)
     if (!sim->setup.sizes_only) return NULL;
     if (bytes > sim->nowhere_bytes) {
         size_t more = bytes > NOWHERE_LEAST ? bytes * 2 : NOWHERE_LEAST;
-        char *mapped = tti_stacks_map(&sim->stacks, more); /* what is smaller is kept in use */
+        char *mapped = tti_stacks_map(&sim->stacks, more); /* smaller ones stay mapped, since tasks may use them */
         if (mapped == NULL) return NULL;
         sim->nowhere = mapped;
         sim->nowhere_bytes = more;
@@ -445,7 +445,7 @@ static void happen(struct tti_sim *sim)
     event->fire(event);
 }
 
-/* Not the real time: how far a run comes should not depend on what else the machine does. */
+/* Returns processor time, not real time: how far a run comes must not depend on other work of the machine. */
 static int64_t spent_ms(void)
 {
     struct timespec now;
@@ -453,7 +453,7 @@ static int64_t spent_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* A run that is too large ends before the machine does. */
+/* Ends a run that is too large before the machine runs out of time or memory. */
 static tutti_status look_at_limits(struct tti_sim *sim, tutti_error *error)
 {
     if (sim->messages > 0)
@@ -478,7 +478,7 @@ static tutti_status look_at_limits(struct tti_sim *sim, tutti_error *error)
     return tti_memory_check(LEFT_BYTES, NULL, error);
 }
 
-/* Before the first event after that time. */
+/* Calls `inspect` before the first event after its time. */
 static tutti_status show(struct tti_sim *sim, tutti_error *error)
 {
     const struct tti_sim_setup *setup = &sim->setup;
@@ -489,7 +489,7 @@ static tutti_status show(struct tti_sim *sim, tutti_error *error)
                          (double)(sim->now_ns - START_NS) / 1e9);
 }
 
-/* Those whose tasks were killed before they had joined them, and the first one. */
+/* Frees ended tasks: the first one, and those whose joiners were killed before they had joined them. */
 static void free_ended(struct tti_sim *sim)
 {
     for (struct tti_sim_task *task = sim->tasks, *older; task != NULL; task = older) {
@@ -504,7 +504,8 @@ static tutti_status loop(struct tti_sim *sim, tutti_error *error)
         TTI_TRY(look_at_limits(sim, error));
         TTI_TRY(show(sim, error));
         happen(sim);
-        if (sim->task_count == 1 && sim->tasks->ended) free_task(sim, sim->tasks); /* the first, which nobody joins */
+        /* the first task, which nobody joins */
+        if (sim->task_count == 1 && sim->tasks->ended) free_task(sim, sim->tasks);
     }
     if (sim->heap_count == 0) free_ended(sim);
     if (sim->out_of_memory) return tti_error_set(error, TUTTI_ERR_MEMORY, ENOMEM, "memory for a simulation ran out");

@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 enum {
-    SLAB_STACKS = 64,      /* mapped together */
-    GUARDED_STACKS = 8192, /* where a guard page is a mapping of its own */
-    GUARD_INSTALL = 102    /* MADV_GUARD_INSTALL, of Linux 6.13 */
+    SLAB_STACKS = 64,      /* stacks that are mapped together */
+    GUARDED_STACKS = 8192, /* the most stacks with guard pages, if each of these is a mapping of its own */
+    GUARD_INSTALL = 102    /* MADV_GUARD_INSTALL, from Linux 6.13 on */
 };
 
 struct tti_slab {
@@ -62,7 +62,8 @@ void tti_stack_give(struct tti_stacks *stacks, char *stack)
     stacks->free = stack;
 }
 
-/* A guard page is no mapping of its own where the system has such; of others a process may have some 65,000. */
+/* Makes a guard page. On systems with MADV_GUARD_INSTALL it is no mapping of its own; of others a process may have some
+ * 65,000. */
 static bool guard(struct tti_stacks *stacks, char *page)
 {
     if (!stacks->canaries && madvise(page, stacks->page, GUARD_INSTALL) == 0) return true;

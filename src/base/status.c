@@ -40,7 +40,7 @@ const char *tutti_status_group(tutti_status status)
 
 tutti_status tti_error_set(tutti_error *error, tutti_status status, int system_errno, const char *format, ...)
 {
-    if (error == NULL) return status; /* nobody wants to know */
+    if (error == NULL) return status; /* the caller wants no error */
     error->status = status;
     error->system_errno = system_errno;
     va_list arguments;
@@ -49,6 +49,6 @@ tutti_status tti_error_set(tutti_error *error, tutti_status status, int system_e
     va_end(arguments);
     if (system_errno != 0 && length >= 0 && (size_t)length < sizeof error->text)
         snprintf(error->text + length, sizeof error->text - (size_t)length, " (%s)", strerror(system_errno));
-    tutti_text_printable(error->text); /* it may quote a peer or a file */
+    tutti_text_printable(error->text); /* the text may quote a peer or a file */
     return status;
 }

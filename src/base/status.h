@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Filling in a tutti_error: the sentence is written once, where the error is decided.
+ * Fills in a tutti_error: the sentence is written once, where the error is decided.
  */
 #ifndef TTI_BASE_STATUS_H
 #define TTI_BASE_STATUS_H

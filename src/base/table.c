@@ -6,7 +6,7 @@
 
 enum { ROOM_FIRST = 16 }; /* a power of two */
 
-/* The place of the number, or the free one where it would be. */
+/* Returns the place of the number, or the free place where it would be. */
 static size_t place_of(const struct tti_table *table, int number)
 {
     size_t mask = table->room - 1, place = (size_t)((uint32_t)number * UINT32_C(0x9e3779b1) >> 7) & mask;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pointers by a number below `size`, of which a few may be there of very many: what one rank keeps about each of the others.
- * Where there are not many, the number is the place; else places are found by a hash of the number, so that the order in
- * which a table is gone through is the same in every run.
+ * Pointers by a number below `size`, for tables in which few of many numbers may be present: what one rank keeps about
+ * each of the others. If `size` is small, the number is the place; otherwise places are found by a hash of the number,
+ * so that the order of a walk through the table is the same in every run.
  */
 #ifndef TTI_BASE_TABLE_H
 #define TTI_BASE_TABLE_H
@@ -10,13 +10,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { TTI_TABLE_DIRECT = 128 }; /* numbers, up to which each has its place */
+enum { TTI_TABLE_DIRECT = 128 }; /* up to this size each number has its own place */
 
 struct tti_table {
     int size;
-    size_t room, used; /* places, and those with a number; no memory is taken before the first */
-    void **values;     /* (room) NULL: nothing is there */
-    int *numbers;      /* (room) of the places, from 1, or 0; NULL: each number has its own */
+    size_t room, used; /* places, and those in use; no memory is taken before the first */
+    void **values;     /* (room) NULL: the place is empty */
+    int *numbers;      /* (room) the number of each place + 1, or 0; NULL: each number has its own place */
 };
 
 #define TTI_TABLE(of) ((struct tti_table){.size = (of)})
@@ -29,10 +29,10 @@ static inline void *tti_table_get(const struct tti_table *table, int number)
     return table->values == NULL ? NULL : table->values[number];
 }
 
-/* NULL takes out what is there. False: no memory, and nothing has changed. */
+/* Sets a value; NULL removes the present one. Returns false if there is no memory; then nothing has changed. */
 bool tti_table_set(struct tti_table *table, int number, void *value);
 
-/* To go through it: the next place from this one on where something is, or `room`; and its number. */
+/* For walks: returns the next place in use from this one on, or `room`; tti_table_number returns its number. */
 size_t tti_table_next(const struct tti_table *table, size_t place);
 static inline int tti_table_number(const struct tti_table *table, size_t place)
 {
@@ -41,6 +41,6 @@ static inline int tti_table_number(const struct tti_table *table, size_t place)
 #define TTI_TABLE_EACH(place, table)                                                                                   \
     for (size_t place = tti_table_next(table, 0); place < (table)->room; place = tti_table_next(table, place + 1))
 
-void tti_table_free(struct tti_table *table); /* not what is in it */
+void tti_table_free(struct tti_table *table); /* frees the table, not its values */
 
 #endif

@@ -10,7 +10,7 @@
 
 struct tti_task {
     pthread_t thread;
-    struct tti_sim_task *simulated; /* in place of it */
+    struct tti_sim_task *simulated; /* used instead in simulated runs */
 };
 
 tutti_status tti_task_start(struct tti_task *task, void *(*body)(void *argument), void *argument, tutti_error *error);

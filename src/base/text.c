@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Text of others (a peer, a file, a name) that is about to be shown. On a terminal it could clear the screen, forge a line or
- * print itself backwards.
+ * Makes text from others (a peer, a file, a name) safe to be shown. On a terminal it could clear the screen, forge a
+ * line or print itself backwards.
  */
 #include <stddef.h>
 #include <stdint.h>
 #include <tutti/experimental.h>
 
-/* The character at `at`, as UTF-8; returns its bytes, 0 where there is none. */
+/* Decodes the UTF-8 character at `at`; returns its bytes, 0 if there is none. */
 static size_t decode(const unsigned char *at, uint32_t *character)
 {
     static const struct {
@@ -18,7 +18,7 @@ static size_t decode(const unsigned char *at, uint32_t *character)
         if ((at[0] & forms[more].mask) != forms[more].mark) continue;
         uint32_t value = at[0] & (unsigned char)~forms[more].mask;
         for (size_t i = 1; i <= more; i++) {
-            if ((at[i] & 0xc0) != 0x80) return 0; /* the text's end too */
+            if ((at[i] & 0xc0) != 0x80) return 0; /* includes the end of the text */
             value = value << 6 | (at[i] & 0x3f);
         }
         *character = value;
@@ -27,7 +27,8 @@ static size_t decode(const unsigned char *at, uint32_t *character)
     return 0;
 }
 
-/* Control characters, line and paragraph separators, surrogates, and marks that turn the direction of writing. */
+/* Returns 0 for control characters, line and paragraph separators, surrogates, and marks that change the direction of
+ * writing. */
 static int is_plain(uint32_t c)
 {
     if (c < 0x20 || (c >= 0x7f && c < 0xa0)) return 0;

@@ -16,12 +16,12 @@
 
 enum {
     SPIN_NS = 50000,      /* longer than any exchange between two running ranks of a small payload */
-    SPINS_PER_CLOCK = 64, /* a clock reading is worth about a dozen spins */
+    SPINS_PER_CLOCK = 64, /* reading the clock takes as long as about a dozen spins */
     YIELDS_PER_CLOCK = 4,
     CROWDED_SPINS = 40,
     SIMULATED_TURN_NS = 20000,
-    LOCK_SPINS = 30, /* about a microsecond: what a turn on the core costs at least */
-    BARE_POLLS = 24  /* what is about to come is seen sooner without a pause of the processor's */
+    LOCK_SPINS = 30, /* about a microsecond: the least cost of a turn on the core */
+    BARE_POLLS = 24  /* first polls without the processor's pause: an event that is about to come is seen sooner */
 };
 
 void tti_relax(void)
@@ -73,7 +73,7 @@ static void read_clock(struct tti_wait *wait)
     if (wait->started_ns == 0) wait->started_ns = wait->now_ns;
 }
 
-/* A crowded wait spins no longer than a turn on the core costs. */
+/* Returns true if the wait spins on. A crowded wait spins no longer than a turn on the core costs. */
 static bool spins_on(struct tti_wait *wait, bool give_way)
 {
     if (wait->crowded) return !give_way && wait->spins++ < CROWDED_SPINS;
@@ -160,7 +160,7 @@ int tti_core_now(void)
 
 void tti_cores_mine(uint64_t cores[TTI_CORE_WORDS])
 {
-    if (tti_sim != NULL) { /* every rank has a core: what is simulated does not depend on where */
+    if (tti_sim != NULL) { /* every rank has a core of its own: a simulation does not depend on where it runs */
         memset(cores, 0xff, TTI_CORE_WORDS * sizeof *cores);
         return;
     }
