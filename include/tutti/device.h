@@ -64,8 +64,9 @@ TUTTI_API bool tutti_has(const char *what);
  * down in any case: its streams, marks and buffers are stale, their memory is given back. NULL is ignored. */
 TUTTI_API tutti_status tutti_device_free(tutti_device *device, tutti_error *error);
 
-/* Shuts the device down as freeing does and opens it again. Streams, marks and buffers made before are stale. A device that
- * has failed cannot be opened again in its process: ERR_DEVICE. */
+/* Shuts the device down as freeing does and opens it again. Streams, marks and buffers made before are stale; comms go on
+ * with new ones, whether other ranks have opened theirs again or not. A device that has failed cannot be opened again in
+ * its process: ERR_DEVICE. */
 TUTTI_API tutti_status tutti_device_reopen(tutti_device *device, tutti_error *error);
 
 typedef struct tutti_device_about {

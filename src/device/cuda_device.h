@@ -81,6 +81,8 @@ tutti_status tti_cuda_borrow(struct tti_device *device, const struct tti_lease *
 bool tti_cuda_find(struct tti_device *device, const void *pointer, struct tti_found *found);
 tutti_status tti_cuda_enlist(struct tti_device *device, void *base, size_t bytes, tutti_error *error);
 void tti_cuda_withdraw(struct tti_device *device, void *base);
+tutti_status tti_cuda_enlist_words(struct tti_device *device, void *base, size_t bytes, tutti_error *error);
+void tti_cuda_withdraw_words(struct tti_device *device, void *base);
 void *tti_cuda_address(struct tti_device *device, void *enlisted);
 /* Returns true if the driver knows the pointer: a copy from or to any other host memory may block. */
 bool tti_cuda_knows(struct tti_cuda_device *device, const void *pointer);

@@ -303,6 +303,32 @@ void tti_cuda_withdraw(struct tti_device *of, void *base)
     pthread_rwlock_unlock(&device->giving);
 }
 
+/* Memory is registered in one context, for all contexts: so that one is kept. A context of the caller's own outlives the
+ * device. */
+tutti_status tti_cuda_enlist_words(struct tti_device *of, void *base, size_t bytes, tutti_error *error)
+{
+    struct tti_cuda_device *device = tti_cuda_of(of);
+    void *context = NULL;
+    int code = device->adopted ? TTI_CUDA_OK : device->cuda->context_retain(&context, device->ordinal);
+    TTI_TRY(tti_cuda_check(device, code, "cuDevicePrimaryCtxRetain", NULL, error));
+    tutti_status status = tti_cuda_enlist(of, base, bytes, error);
+    if (status != TUTTI_OK && !device->adopted) (void)device->cuda->context_release(device->ordinal);
+    return status;
+}
+
+void tti_cuda_withdraw_words(struct tti_device *of, void *base)
+{
+    struct tti_cuda_device *device = tti_cuda_of(of);
+    const struct tti_cuda *cuda = device->cuda;
+    void *context = device->context, *popped;
+    if (!device->adopted && cuda->context_retain(&context, device->ordinal) != TTI_CUDA_OK) return;
+    if (cuda->context_push(context) == TTI_CUDA_OK) {
+        (void)cuda->host_unregister(base);
+        (void)cuda->context_pop(&popped);
+    }
+    for (int i = 0; i < 2 && !device->adopted; i++) (void)cuda->context_release(device->ordinal);
+}
+
 void *tti_cuda_address(struct tti_device *of, void *enlisted)
 {
     struct tti_cuda_device *device = tti_cuda_of(of);

@@ -38,6 +38,15 @@ tutti_status tti_mark_make(struct tti_device *device, struct tti_mark **made, tu
     return TUTTI_OK;
 }
 
+tutti_status tti_mark_renew(struct tti_mark *mark, tutti_error *error)
+{
+    uint64_t now = tti_device_generation(mark->device);
+    if (mark->generation == now) return TUTTI_OK;
+    TTI_TRY(mark->device->ops->mark_open(mark, error));
+    mark->generation = now;
+    return TUTTI_OK;
+}
+
 tutti_status tutti_mark_create(tutti_device *handle, tutti_mark **mark, tutti_error *error)
 {
     tutti_error none;

@@ -183,6 +183,10 @@ struct tti_device_ops {
      * only. */
     tutti_status (*enlist)(struct tti_device *device, void *base, size_t bytes, tutti_error *error);
     void (*withdraw)(struct tti_device *device, void *base);
+    /* Does the same for words that all devices of the process may use: they stay usable until withdraw_words, even if this
+     * device is shut or opened again. */
+    tutti_status (*enlist_words)(struct tti_device *device, void *base, size_t bytes, tutti_error *error);
+    void (*withdraw_words)(struct tti_device *device, void *base);
     /* Returns the address of such memory for kernels. NULL: it has none. */
     void *(*address)(struct tti_device *device, void *enlisted);
     /* Returns true if work on this device can use the other's memory directly. Both are of this kind. */

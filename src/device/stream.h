@@ -70,6 +70,8 @@ void tti_stream_give_up(struct tti_stream *stream);
 
 /* Marks without a handle; the caller has a reference. */
 tutti_status tti_mark_make(struct tti_device *device, struct tti_mark **mark, tutti_error *error);
+/* Makes a mark usable again after its device was opened again, in place: other ranks may hold it. */
+tutti_status tti_mark_renew(struct tti_mark *mark, tutti_error *error);
 tutti_status tti_stream_record(struct tti_stream *stream, struct tti_mark *mark, tutti_error *error);
 tutti_status tti_stream_after(struct tti_stream *stream, struct tti_mark *mark, tutti_error *error);
 

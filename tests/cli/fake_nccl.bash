@@ -18,3 +18,12 @@ build fake cuda.c libcuda.so.1
 build fake nccl.c libnccl.so.2
 export FAKE_NCCL_FOLDER=$DIR
 export FAKE_CUDA_GPUS=8 FAKE_CUDA_REACH=0 # where NCCL cannot be had, calls are staged
+
+# The libcuda with the kernels of collectives, and an NVRTC that compiles nothing, so that the provider cuda can be had too.
+fake_kernels() {
+    "$CC" -std=gnu17 -O1 -g -w -shared -fPIC -D_GNU_SOURCE "${flags[@]}" -I "$SRC/src" -I "$SRC/include" \
+        -Wl,-soname,libcuda.so.1 -o fake/libcuda.so.1 "$SRC/tests/fake/cuda.c" "$SRC/tests/fake/cuda_kernels.c" -pthread -ldl
+    build fake fake_nvrtc.c libnvrtc.so.13 -w
+    mkdir -p cache
+    export TUTTI_CACHE=$PWD/cache
+}

@@ -12,6 +12,7 @@
  * FAKE_CUDA_COPY_MS   how long each copy takes at least (0)
  * -DFAKE_WITHOUT_TRIM leaves out one function, as an old library would
  *
+ * Streams write and wait for words only in memory that is registered, in a context that is still there.
  * A kernel on a GPU whose arguments lead to another GPU's memory, without that being allowed to it, fails as one called wild
  * does. A kernel called mix does what the tests' kernel does; one called wild writes to an illegal address: from then on every
  * function answers 700, and no work is done any more.
@@ -37,6 +38,7 @@ enum {
     INVALID_HANDLE = 400,
     NOT_READY = 600,
     ILLEGAL = 700,
+    REGISTERED = 712,
     CAPTURED = 900
 };
 enum { GPUS_MOST = 8, RANGES_MOST = 4096, DEPTH = 16, GRANULE = 2 << 20 };
@@ -217,10 +219,14 @@ int cuDevicePrimaryCtxRetain(void **context, int device)
     return OK;
 }
 
+static void forget_registered(int device);
+
 int cuDevicePrimaryCtxRelease_v2(int device)
 {
     FAULT();
-    return contexts[device].retained-- > 0 ? OK : NO_CONTEXT;
+    if (contexts[device].retained == 0) return NO_CONTEXT;
+    if (--contexts[device].retained == 0) forget_registered(device);
+    return OK;
 }
 
 int cuCtxPushCurrent_v2(void *context)
@@ -319,6 +325,15 @@ static struct range range_of(uint64_t pointer)
     return found;
 }
 
+/* A context takes what was registered in it along. */
+static void forget_registered(int device)
+{
+    pthread_mutex_lock(&lock);
+    for (int i = range_count - 1; i >= 0; i--)
+        if (ranges[i].type == 1 && ranges[i].device == device) ranges[i] = ranges[--range_count];
+    pthread_mutex_unlock(&lock);
+}
+
 int cuPointerGetAttributes(unsigned count, int *attributes, void **values, uint64_t pointer)
 {
     FAULT();
@@ -340,6 +355,7 @@ int cuMemHostRegister_v2(void *base, size_t bytes, unsigned flags)
     FAULT();
     (void)flags;
     if (enter() != OK) return enter();
+    if (range_of((uint64_t)(uintptr_t)base).type != 0) return REGISTERED;
     add_range(base, bytes, 1);
     return OK;
 }
@@ -686,14 +702,14 @@ int cuStreamWaitEvent(void *stream, void *event, unsigned flags)
 int cuStreamWaitValue64_v2(void *stream, uint64_t address, uint64_t value, unsigned flags)
 {
     FAULT();
-    if (flags != 0) return INVALID_VALUE;
+    if (flags != 0 || range_of(address).type != 1) return INVALID_VALUE;
     return put(stream, (struct work){.kind = WAIT_VALUE, .to = (char *)(uintptr_t)address, .value = value});
 }
 
 int cuStreamWriteValue64_v2(void *stream, uint64_t address, uint64_t value, unsigned flags)
 {
     FAULT();
-    if (flags != 0) return INVALID_VALUE;
+    if (flags != 0 || range_of(address).type != 1) return INVALID_VALUE;
     return put(stream, (struct work){.kind = WRITE_VALUE, .to = (char *)(uintptr_t)address, .value = value});
 }
 

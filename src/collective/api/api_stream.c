@@ -94,12 +94,13 @@ static tutti_status refuse(tutti_comm *comm, enum tti_kind kind, const tutti_err
 static tutti_status check_stream(const tutti_comm *comm, struct tti_stream *stream, tutti_error *error)
 {
     const struct tti_streams *streams = comm->queue.streams;
+    bool was_shut = streams != NULL && atomic_load_explicit(&streams->device->shut, memory_order_acquire) != 0;
     TTI_TRY(tti_stream_ready(stream, error));
     if (streams != NULL && streams->device != stream->device)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
-                             "this comm's calls are on streams of %s, but this one is on a stream of %s; duplicate the "
-                             "comm for another device",
-                             streams->device->name, stream->device->name);
+                             "this comm's calls are on streams of %s%s, but this one is on a stream of %s; duplicate "
+                             "the comm for another device",
+                             streams->device->name, was_shut ? ", which was closed since" : "", stream->device->name);
     return TUTTI_OK;
 }
 
@@ -392,6 +393,10 @@ static tutti_status issue(struct tti_started *started, bool blocking)
     enum tti_kind kind = started->op.shape.kind;
     tutti_error error = {0};
     turn->blocking = blocking;
+    if (tti_streams_renew(comm, &error) != TUTTI_OK) {
+        give_up(started);
+        return refuse(comm, kind, &error);
+    }
     if (tti_streams_choose(streams, &started->op, &turn->provider, &error) != TUTTI_OK) {
         give_up(started);
         return refuse(comm, kind, &error);

@@ -106,6 +106,24 @@ void tti_stager_free(struct tti_stager *stager)
     tti_free(stager);
 }
 
+static tutti_status renew_stream(struct tti_device *device, struct tti_stream **stream, tutti_error *error)
+{
+    struct tti_stream *made = NULL;
+    tutti_error ignored = {0};
+    TTI_TRY(tti_stream_make(device, &made, error));
+    (void)tti_stream_drop(*stream, &ignored);
+    *stream = made;
+    return TUTTI_OK;
+}
+
+tutti_status tti_stager_renew(struct tti_stager *stager, tutti_error *error)
+{
+    TTI_TRY(renew_stream(stager->device, &stager->in, error));
+    TTI_TRY(renew_stream(stager->device, &stager->out, error));
+    for (int i = 0; i < SLOTS; i++) free_slot(stager, i);
+    return TUTTI_OK;
+}
+
 /* Returns a power of two, so that a slot is seldom replaced. 0: too many bytes. */
 static size_t slot_bytes(size_t bytes)
 {

@@ -30,5 +30,8 @@ void tti_staging_free(struct tti_staging *staging);
 tutti_status tti_stager_make(struct tti_device *device, tutti_comm *comm, struct tti_stager **stager,
                              tutti_error *error);
 void tti_stager_free(struct tti_stager *stager);
+/* Makes its streams and slots anew after the device was opened again. No op may use it. May be called again after a
+ * failure. */
+tutti_status tti_stager_renew(struct tti_stager *stager, tutti_error *error);
 
 #endif

@@ -39,6 +39,7 @@ struct tti_uses;
 struct tti_streams {
     tutti_comm *data;          /* carries them out, or watches them */
     struct tti_device *device; /* a reference; all calls of this rank are on its streams */
+    uint64_t generation;       /* the device's generation that all of this belongs to */
     struct tti_stream_gate *gates;
     const struct tti_device_provider *provider; /* NULL: the host carries out all */
     void *engine;                               /* the provider's own */
@@ -121,6 +122,9 @@ struct tti_device_provider {
     /* One of its streams is given up: what is on it, and may run on data that are not there, touches nothing once this returns, on
      * any rank, and no op that has not ended is taken for done. By any thread; may block for a bounded time. */
     void (*give_up)(struct tti_streams *streams);
+    /* Makes anew what this rank had on its device, which was opened again. No op of the comm is on it, and the other ranks do
+     * not take part. May be called again after a failure. */
+    tutti_status (*renew)(struct tti_streams *streams, tutti_error *error);
     void (*close)(struct tti_streams *streams);
 };
 

@@ -111,10 +111,15 @@ static void unmap(struct tti_offers *offers, struct tti_mapped **at)
     tti_free(mapped);
 }
 
+void tti_offers_unmap(struct tti_offers *offers)
+{
+    while (offers->mapped != NULL) unmap(offers, &offers->mapped);
+}
+
 void tti_offers_free(struct tti_offers *offers)
 {
     tutti_error ignored = {0};
-    while (offers->mapped != NULL) unmap(offers, &offers->mapped);
+    tti_offers_unmap(offers);
     while (offers->leased != NULL) {
         struct tti_leased *leased = offers->leased;
         offers->leased = leased->next;

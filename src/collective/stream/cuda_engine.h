@@ -35,7 +35,23 @@ enum { TTI_CUDA_SLOTS = 16 };
 /* Marks for as many consecutive ops. */
 struct tti_cuda_marks {
     struct tti_mark *slots[TTI_CUDA_SLOTS]; /* references, or NULL */
+    uint64_t reached;                       /* the generation of their device that ours reaches; 0: none yet */
 };
+
+/* cuda_marks.c. make: makes marks, with handles, since another rank's thread may be late and find them void. revoke: voids the
+ * handles once all ranks have taken the marks, which they keep. */
+tutti_status tti_cuda_marks_make(struct tti_device *device, struct tti_cuda_marks *marks, uint64_t *handles,
+                                 tutti_error *error);
+void tti_cuda_marks_revoke(const uint64_t *handles);
+tutti_status tti_cuda_marks_take(struct tti_cuda_marks *marks, const uint64_t *handles, tutti_error *error);
+void tti_cuda_marks_give(struct tti_cuda_marks *marks);
+/* Called by the rank that made them after its device was opened again. Others hold them too, and use them only when they have
+ * met this rank. */
+tutti_status tti_cuda_marks_renew(struct tti_cuda_marks *marks, tutti_error *error);
+static inline struct tti_mark *tti_cuda_mark_of(const struct tti_cuda_marks *marks, uint64_t number)
+{
+    return marks->slots[number % TTI_CUDA_SLOTS];
+}
 
 struct tti_cuda_engine {
     tutti_comm *comm;
@@ -53,7 +69,9 @@ struct tti_cuda_engine {
     struct tti_cuda_marks *others; /* (size) the launcher's copies of the near ranks' `ready` */
     struct tti_mark *raised;       /* recorded behind the last raise of this rank's word */
     const void *raised_on;         /* the stream of that raise */
-    struct tti_memory counters;    /* counters for kernels */
+    tutti_buffer *counting;        /* the memory of `counters` */
+    uint32_t *counters;            /* two counters for kernels */
+    bool cleared;                  /* true once the counters were set to 0 */
     uint32_t tickets;
     struct tti_offers offers; /* offers of all ranks, for the launcher */
     const void **in;          /* (size each) the arguments of a launch */

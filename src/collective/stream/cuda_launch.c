@@ -162,7 +162,7 @@ static tutti_status launch_piece(struct tti_cuda_engine *engine, struct tti_star
     struct tti_gpu_launch launch = {.abort = engine->words.abort,
                                     .done = done == 0 ? NULL : engine->words.done,
                                     .value = done,
-                                    .counters = (uint32_t *)(void *)engine->counters.base,
+                                    .counters = engine->counters,
                                     .ticket = engine->tickets = engine->tickets % 0x7ffffffe + 1};
     tutti_status status = TUTTI_OK;
     switch (work_of(shape->kind)) {

@@ -27,55 +27,6 @@ struct opening {
     uint64_t marks[TTI_CUDA_SLOTS]; /* handles of the launcher's `ended`, or of the rank's `ready` */
 };
 
-/* ---- Marks between ranks of one process ---------------------------------------------------------------------------- */
-
-static struct tti_mark *mark_of(const struct tti_cuda_marks *marks, uint64_t number)
-{
-    return marks->slots[number % TTI_CUDA_SLOTS];
-}
-
-static void give_marks(struct tti_cuda_marks *marks)
-{
-    for (int i = 0; i < TTI_CUDA_SLOTS; i++)
-        if (marks->slots[i] != NULL) tti_object_give(&marks->slots[i]->object);
-    *marks = (struct tti_cuda_marks){{NULL}};
-}
-
-/* Makes marks, with handles: another rank's thread may be late and find them void. */
-static tutti_status make_marks(struct tti_cuda_engine *engine, struct tti_cuda_marks *marks, uint64_t *handles,
-                               tutti_error *error)
-{
-    for (int i = 0; i < TTI_CUDA_SLOTS; i++) {
-        struct tti_mark *mark = NULL;
-        TTI_TRY(tti_mark_make(engine->device, &mark, error));
-        tti_object_keep(&mark->object);
-        marks->slots[i] = mark;
-        if (!tti_object_publish(&mark->object)) {
-            tti_object_give(&mark->object);
-            return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a mark's handle");
-        }
-        handles[i] = (uint64_t)(uintptr_t)mark->object.handle;
-    }
-    return TUTTI_OK;
-}
-
-/* Revokes marks by the rank that made them. Ranks that have taken them keep them. */
-static void revoke_marks(const uint64_t *handles)
-{
-    for (int i = 0; i < TTI_CUDA_SLOTS; i++)
-        if (handles[i] != 0) tti_object_give(tti_object_revoke((void *)(uintptr_t)handles[i], TTI_OBJECT_MARK, NULL));
-}
-
-static tutti_status take_marks(struct tti_cuda_marks *marks, const uint64_t *handles, tutti_error *error)
-{
-    for (int i = 0; i < TTI_CUDA_SLOTS; i++) {
-        struct tti_object *object = tti_object_take((void *)(uintptr_t)handles[i], TTI_OBJECT_MARK, error);
-        if (object == NULL) return error->status;
-        marks->slots[i] = TTI_LIST_OF(object, struct tti_mark, object);
-    }
-    return TUTTI_OK;
-}
-
 /* Reaches a device of this process that is another GPU: also memory that its rank has allocated by itself. */
 static tutti_status reach_device(struct tti_cuda_engine *engine, struct tti_device *other, tutti_error *error)
 {
@@ -83,17 +34,27 @@ static tutti_status reach_device(struct tti_cuda_engine *engine, struct tti_devi
     return other == device || device->ops->reach == NULL ? TUTTI_OK : device->ops->reach(device, other, error);
 }
 
+/* Lets this device use the memory of the near ranks' devices: at first, and when one of the two was opened again. */
+static tutti_status reach_all(struct tti_cuda_engine *engine, tutti_error *error)
+{
+    for (int rank = 0; rank < engine->comm->size; rank++) {
+        struct tti_cuda_marks *marks = &engine->others[rank];
+        if (marks->slots[0] == NULL || marks->reached == marks->slots[0]->generation) continue;
+        TTI_TRY(reach_device(engine, marks->slots[0]->device, error));
+        marks->reached = marks->slots[0]->generation;
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status take_all_marks(struct tti_cuda_engine *engine, const struct opening *all, tutti_error *error)
 {
     tutti_comm *comm = engine->comm;
     if (!engine->near) return TUTTI_OK;
-    if (comm->rank != TTI_LAUNCHER) return take_marks(&engine->ended, all[TTI_LAUNCHER].marks, error);
+    if (comm->rank != TTI_LAUNCHER) return tti_cuda_marks_take(&engine->ended, all[TTI_LAUNCHER].marks, error);
     for (int rank = 0; rank < comm->size; rank++)
-        if (rank != comm->rank && tti_is_of_this_process(comm, rank)) {
-            TTI_TRY(take_marks(&engine->others[rank], all[rank].marks, error));
-            TTI_TRY(reach_device(engine, engine->others[rank].slots[0]->device, error));
-        }
-    return TUTTI_OK;
+        if (rank != comm->rank && tti_is_of_this_process(comm, rank))
+            TTI_TRY(tti_cuda_marks_take(&engine->others[rank], all[rank].marks, error));
+    return reach_all(engine, error);
 }
 
 static bool allocate(struct tti_cuda_engine *engine, size_t n)
@@ -121,6 +82,15 @@ static tutti_status check_compiler(const struct tti_device *device, tutti_error 
     return error->status;
 }
 
+static tutti_status make_counters(struct tti_cuda_engine *engine, tutti_error *error)
+{
+    engine->cleared = false;
+    TTI_TRY(
+        tutti_buffer_create(engine->device->object.handle, TUTTI_MEMORY_LOCAL, TUTTI_U32, 2, &engine->counting, error));
+    engine->counters = tutti_buffer_at(engine->counting, 0, 2);
+    return TUTTI_OK;
+}
+
 /* The words lie in the launcher's arena, which all local ranks map, and stay there: another rank may still read them
  * when the launcher needs them no more. */
 static tutti_status launcher_open(struct tti_cuda_engine *engine, struct opening *opening, tutti_error *error)
@@ -130,7 +100,7 @@ static tutti_status launcher_open(struct tti_cuda_engine *engine, struct opening
     if (!allocate(engine, (size_t)comm->size))
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for launches");
     TTI_TRY(check_compiler(engine->device, error));
-    TTI_TRY(tti_device_alloc(engine->device, TUTTI_MEMORY_LOCAL, 2 * sizeof(uint32_t), &engine->counters, error));
+    TTI_TRY(make_counters(engine, error));
     char *base = tti_arena_alloc(comm->world->arena, bytes, error);
     if (base == NULL) return TUTTI_ERR_MEMORY;
     opening->shared = tti_place_of(comm, base, bytes);
@@ -150,7 +120,7 @@ static tutti_status enlist_words(struct tti_cuda_engine *engine, const struct op
     tutti_comm *comm = engine->comm;
     char *base = tti_place_resolve(comm, all[TTI_LAUNCHER].shared, tti_is_of_this_process(comm, TTI_LAUNCHER));
     if (first_of_process(comm) == comm->rank) {
-        TTI_TRY(engine->device->ops->enlist(engine->device, base, shared_bytes(comm), error));
+        TTI_TRY(engine->device->ops->enlist_words(engine->device, base, shared_bytes(comm), error));
         engine->shared = base;
     }
     TTI_TRY(take_all_marks(engine, all, error));
@@ -160,13 +130,14 @@ static tutti_status enlist_words(struct tti_cuda_engine *engine, const struct op
 static void engine_free(struct tti_cuda_engine *engine)
 {
     tti_offers_free(&engine->offers);
-    give_marks(&engine->ready);
-    give_marks(&engine->ended);
-    for (int rank = 0; engine->others != NULL && rank < engine->comm->size; rank++) give_marks(&engine->others[rank]);
+    tti_cuda_marks_give(&engine->ready);
+    tti_cuda_marks_give(&engine->ended);
+    for (int rank = 0; engine->others != NULL && rank < engine->comm->size; rank++)
+        tti_cuda_marks_give(&engine->others[rank]);
     tti_free(engine->others);
-    if (engine->counters.base != NULL) engine->device->ops->free(engine->device, &engine->counters, NULL);
+    (void)tutti_buffer_free(engine->counting, NULL);
     if (engine->raised != NULL) tti_object_give(&engine->raised->object);
-    if (engine->shared != NULL) engine->device->ops->withdraw(engine->device, engine->shared);
+    if (engine->shared != NULL) engine->device->ops->withdraw_words(engine->device, engine->shared);
     tti_free(engine->in);
     tti_free(engine->out);
     tti_free(engine->factors);
@@ -183,7 +154,7 @@ static tutti_status agree(struct tti_cuda_engine *engine, struct opening *mine, 
     bool launches = comm->rank == TTI_LAUNCHER;
     tutti_status status = launches ? launcher_open(engine, mine, error) : TUTTI_OK;
     if (status == TUTTI_OK && engine->near)
-        status = make_marks(engine, launches ? &engine->ended : &engine->ready, mine->marks, error);
+        status = tti_cuda_marks_make(engine->device, launches ? &engine->ended : &engine->ready, mine->marks, error);
     tti_opening_note(&mine->common, status, error);
     TTI_TRY(tti_streams_agree(comm, engine->streams, &mine->common, all, sizeof *mine, error));
     status = enlist_words(engine, all, error);
@@ -198,7 +169,7 @@ static tutti_status open_all(struct tti_cuda_engine *engine, struct opening *all
     struct opening mine = {0};
     engine->near = tti_is_of_this_process(comm, TTI_LAUNCHER);
     tutti_status status = agree(engine, &mine, all, error);
-    revoke_marks(mine.marks);
+    tti_cuda_marks_revoke(mine.marks);
     TTI_TRY(status);
     struct tti_word *words = (struct tti_word *)(uintptr_t)all[first_of_process(comm)].words;
     engine->words = (struct tti_cuda_words){.abort = words, .done = words + 1, .ready = words + 2};
@@ -233,6 +204,22 @@ static void close_engine(struct tti_streams *streams)
 {
     if (streams->engine != NULL) engine_free(streams->engine);
     streams->engine = NULL;
+}
+
+/* The words and the marks, which others know, stay where they are. */
+static tutti_status renew(struct tti_streams *streams, tutti_error *error)
+{
+    struct tti_cuda_engine *engine = streams->engine;
+    bool launches = engine->comm->rank == TTI_LAUNCHER;
+    tti_offers_unmap(&engine->offers);
+    engine->raised_on = engine->launched_on = NULL;
+    TTI_TRY(tti_mark_renew(engine->raised, error));
+    TTI_TRY(tti_cuda_marks_renew(launches ? &engine->ended : &engine->ready, error));
+    if (!launches) return TUTTI_OK;
+    for (int rank = 0; rank < engine->comm->size; rank++) engine->others[rank].reached = 0;
+    (void)tutti_buffer_free(engine->counting, NULL);
+    engine->counting = NULL;
+    return make_counters(engine, error);
 }
 
 /* ---- One op -------------------------------------------------------------------------------------------------------- */
@@ -272,7 +259,7 @@ static tutti_status raise_ready(struct tti_cuda_engine *engine, struct tti_strea
     *by_marks = engine->ready.slots[0] != NULL && engine->readies + 1 - followed < TTI_CUDA_SLOTS;
     if (engine->raised_on != NULL && engine->raised_on != stream)
         TTI_TRY(tti_stream_after(stream, engine->raised, error));
-    if (*by_marks) TTI_TRY(tti_stream_record(stream, mark_of(&engine->ready, engine->readies + 1), error));
+    if (*by_marks) TTI_TRY(tti_stream_record(stream, tti_cuda_mark_of(&engine->ready, engine->readies + 1), error));
     TTI_TRY(tti_stream_raise(stream, word, engine->readies + 1, error));
     engine->readies++;
     TTI_TRY(tti_stream_record(stream, engine->raised, error));
@@ -316,10 +303,19 @@ static tutti_status await_ready(struct tti_cuda_engine *engine, const struct tti
         const struct tti_cuda_shown *shown = tti_cuda_shown_of(started, rank);
         if (rank == engine->comm->rank) continue;
         if (shown->by_marks != 0)
-            TTI_TRY(tti_stream_after(stream, mark_of(&engine->others[rank], shown->ready), error));
+            TTI_TRY(tti_stream_after(stream, tti_cuda_mark_of(&engine->others[rank], shown->ready), error));
         else
             TTI_TRY(tti_stream_hold(stream, &engine->words.ready[rank], shown->ready, error));
     }
+    return TUTTI_OK;
+}
+
+static tutti_status clear_counters(struct tti_cuda_engine *engine, struct tti_stream *stream, tutti_error *error)
+{
+    uint32_t none = 0;
+    if (engine->cleared) return TUTTI_OK;
+    TTI_TRY(tti_stream_fill(stream, engine->counters, 2, &none, sizeof none, error));
+    engine->cleared = true;
     return TUTTI_OK;
 }
 
@@ -327,14 +323,14 @@ static tutti_status await_ready(struct tti_cuda_engine *engine, const struct tti
 static tutti_status launch_on(struct tti_cuda_engine *engine, struct tti_started *started, tutti_error *error)
 {
     struct tti_stream *stream = started->turn->stream;
-    uint32_t none = 0;
-    if (engine->launched == 0) TTI_TRY(tti_stream_fill(stream, engine->counters.base, 2, &none, sizeof none, error));
+    TTI_TRY(reach_all(engine, error));
+    TTI_TRY(clear_counters(engine, stream, error));
     if (engine->launched_on != NULL && engine->launched_on != stream)
         TTI_TRY(tti_stream_hold(stream, engine->words.done, engine->launched, error));
     TTI_TRY(await_ready(engine, started, error));
     TTI_TRY(tti_cuda_launch_all(engine, started, engine->launched + 1, error));
     engine->launched++;
-    TTI_TRY(tti_stream_record(stream, mark_of(&engine->ended, engine->launched), error));
+    TTI_TRY(tti_stream_record(stream, tti_cuda_mark_of(&engine->ended, engine->launched), error));
     engine->launched_on = stream;
     return TUTTI_OK;
 }
@@ -369,7 +365,7 @@ static tutti_status follow(struct tti_started *started, struct tti_stream *strea
     if (turn->stream != stream || turn->comm->rank == TTI_LAUNCHER || engine->ended.slots[0] == NULL)
         return tti_stream_hold(stream, engine->words.done, turn->verdict.done, error);
     atomic_store_explicit(&engine->followed, shown->ready, memory_order_relaxed);
-    return tti_stream_after(stream, mark_of(&engine->ended, turn->verdict.done), error);
+    return tti_stream_after(stream, tti_cuda_mark_of(&engine->ended, turn->verdict.done), error);
 }
 
 /* ---- Watching ------------------------------------------------------------------------------------------------------ */
@@ -461,5 +457,6 @@ const struct tti_device_provider tti_device_provider_cuda = {
     .follow = follow,
     .abandon = abandon,
     .give_up = abandon,
+    .renew = renew,
     .close = close_engine,
 };

@@ -94,7 +94,6 @@ struct tti_nccl_engine {
     _Atomic uint32_t references;
     const struct tti_nccl *nccl;
     struct tti_device *device; /* a reference */
-    uint64_t generation;       /* the generation of the device */
     int rank, size;
     struct tti_nccl_id id;
     _Atomic(void *) native; /* NULL: none */
@@ -113,13 +112,13 @@ struct tti_nccl_engine {
     struct tti_nccl_calls calls;
     struct tti_stream *stream; /* the stream on which calls are put */
     struct tti_nccl_traits traits;
-    struct tti_memory scratch; /* for barriers */
+    tutti_buffer *memory; /* the device's memory of `scratch` */
+    void *scratch;        /* for barriers */
     struct tti_word *done;
-    uint64_t first_done, issued; /* `done` is raised to first_done + issued */
-    struct tti_stream *last_on;  /* the stream of the last op, a reference; NULL: there was none */
-    _Atomic(struct tti_stream *)
-        teller;                     /* raises `done` for streams that their callers know; NULL: there was none yet */
-    struct tti_mark *ended;         /* recorded behind the last op on such a stream; NULL likewise */
+    uint64_t first_done, issued;    /* `done` is raised to first_done + issued */
+    struct tti_stream *last_on;     /* the stream of the last op, a reference; NULL: there was none */
+    struct tti_stream *teller;      /* raises `done` for streams that their callers know */
+    struct tti_mark *ended;         /* recorded behind the last op on such a stream */
     bool tells_later;               /* the end of the op at hand is told later */
     uint32_t owed;                  /* ops since the word was raised last */
     _Atomic int64_t issued_ns;      /* when the last of them was issued */
@@ -129,6 +128,9 @@ struct tti_nccl_engine {
 /* nccl_thread.c. Makes an engine with a reference for the caller, and starts its thread. */
 tutti_status tti_nccl_engine_make(struct tti_device *device, struct tti_nccl_engine **engine, tutti_error *error);
 void tti_nccl_engine_give(struct tti_nccl_engine *engine);
+/* Makes anew what the engine had on its device, after that was opened again and all ops have ended. The communicator stays,
+ * since NCCL keeps its own hold on the GPU's context. */
+tutti_status tti_nccl_engine_renew(struct tti_nccl_engine *engine, tutti_error *error);
 
 /* Gives the thread a task. Its task before must have ended; orders.finished tells when this one has. */
 void tti_nccl_order(struct tti_nccl_engine *engine, enum tti_nccl_task task);

@@ -189,6 +189,11 @@ static void close_engine(struct tti_streams *streams)
     dismiss(engine);
 }
 
+static tutti_status renew(struct tti_streams *streams, tutti_error *error)
+{
+    return tti_nccl_engine_renew(streams->engine, error);
+}
+
 /* ---- One op -------------------------------------------------------------------------------------------------------- */
 
 static bool supports(const struct tti_streams *streams, const struct tti_op *op)
@@ -219,7 +224,7 @@ static bool counts(const struct tti_started *started)
  * not come. */
 static tutti_status pay_before(const struct tti_nccl_engine *engine, struct tti_stream *stream, tutti_error *error)
 {
-    if (engine->teller != NULL) TTI_TRY(tti_stream_pay(engine->teller, error));
+    TTI_TRY(tti_stream_pay(engine->teller, error));
     return tti_stream_pay(stream, error);
 }
 
@@ -287,7 +292,7 @@ static void launch(struct tti_started *started)
     tutti_error error = {0};
     tutti_status status = tti_streams_check_counts(&started->op.shape, rows, &error);
     if (status == TUTTI_OK) {
-        tti_nccl_plan(&engine->calls, &started->op, rows, engine->scratch.base);
+        tti_nccl_plan(&engine->calls, &started->op, rows, engine->scratch);
         status = engine->calls.failed ? tti_error_set(&error, TUTTI_ERR_MEMORY, 0, "no memory for NCCL's calls")
                                       : issue(engine, started, &error);
         if (status != TUTTI_OK) clear_up(engine, started);
@@ -331,7 +336,7 @@ static tutti_status blame_the_lost(struct tti_nccl_engine *engine, struct tti_op
 static void ask_for_end(struct tti_nccl_engine *engine, const struct tti_started *started)
 {
     struct tti_stream *stream = started->turn->stream;
-    if (tti_stream_is_shown(stream) && engine->teller != NULL) stream = engine->teller;
+    if (tti_stream_is_shown(stream)) stream = engine->teller;
     if (!tti_stream_owes(stream)) return;
     if (tti_now_ns() - atomic_load_explicit(&engine->issued_ns, memory_order_relaxed) < QUIET_NS) return;
     tti_nccl_ask(engine, stream);
@@ -411,6 +416,7 @@ const struct tti_device_provider tti_device_provider_nccl = {
     .follow = follow,
     .abandon = abandon,
     .give_up = give_up,
+    .renew = renew,
     .close = close_engine,
 };
 

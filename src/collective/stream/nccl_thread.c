@@ -150,7 +150,7 @@ static tutti_status put_in_order(struct tti_nccl_engine *engine, tutti_error *er
 {
     struct tti_stream *last = engine->last_on;
     if (last == NULL || last == engine->stream) return TUTTI_OK;
-    if (engine->teller != NULL) TTI_TRY(tti_stream_pay(engine->teller, error));
+    TTI_TRY(tti_stream_pay(engine->teller, error));
     if (atomic_load_explicit(&last->ended, memory_order_acquire) == 0) TTI_TRY(tti_stream_pay(last, error));
     return tti_stream_hold(engine->stream, engine->done, engine->first_done + engine->issued, error);
 }
@@ -172,16 +172,6 @@ static void remember(struct tti_nccl_engine *engine)
     tti_object_keep(&engine->stream->object);
     if (engine->last_on != NULL) tti_object_give(&engine->last_on->object);
     engine->last_on = engine->stream;
-}
-
-static tutti_status make_teller(struct tti_nccl_engine *engine, tutti_error *error)
-{
-    if (engine->ended == NULL) TTI_TRY(tti_mark_make(engine->device, &engine->ended, error));
-    struct tti_stream *made = NULL;
-    if (engine->teller != NULL) return TUTTI_OK;
-    TTI_TRY(tti_stream_make(engine->device, &made, error));
-    engine->teller = made; /* other threads may read it from now on */
-    return TUTTI_OK;
 }
 
 /* Decides which stream raises `done` behind the op that was just put on a stream, when that stream pays. */
@@ -213,7 +203,6 @@ static tutti_status put_done(struct tti_nccl_engine *engine, tutti_error *error)
 tutti_status tti_nccl_issue(struct tti_nccl_engine *engine, tutti_error *error)
 {
     const char *name = "";
-    if (tti_stream_is_shown(engine->stream)) TTI_TRY(make_teller(engine, error));
     TTI_TRY(put_in_order(engine, error));
     TTI_TRY(put_copies(engine, error));
     TTI_TRY(enter_device(engine, error));
@@ -426,18 +415,45 @@ void tti_nccl_reap(struct tti_nccl_engine *engine)
 
 /* ---- Making and freeing -------------------------------------------------------------------------------------------- */
 
-static void engine_free(struct tti_nccl_engine *engine)
+/* What it has on the device. */
+static void give_own(struct tti_nccl_engine *engine)
 {
     tutti_error ignored = {0};
-    if (engine->orders.pays != NULL) tti_object_give(&engine->orders.pays->object);
     if (engine->last_on != NULL) tti_object_give(&engine->last_on->object);
     if (engine->teller != NULL) (void)tti_stream_drop(engine->teller, &ignored);
     if (engine->ended != NULL) tti_object_give(&engine->ended->object);
+    (void)tutti_buffer_free(engine->memory, NULL);
+    engine->last_on = engine->teller = NULL;
+    engine->ended = NULL;
+    engine->memory = NULL;
+}
+
+static tutti_status take_own(struct tti_nccl_engine *engine, tutti_error *error)
+{
+    enum { SCRATCH_BYTES = 256 };
+    struct tti_device *device = engine->device;
+    TTI_TRY(tti_stream_make(device, &engine->teller, error));
+    TTI_TRY(tti_mark_make(device, &engine->ended, error));
+    TTI_TRY(tutti_buffer_create(device->object.handle, TUTTI_MEMORY_LOCAL, TUTTI_U8, SCRATCH_BYTES, &engine->memory,
+                                error));
+    engine->scratch = tutti_buffer_at(engine->memory, 0, SCRATCH_BYTES);
+    return TUTTI_OK;
+}
+
+tutti_status tti_nccl_engine_renew(struct tti_nccl_engine *engine, tutti_error *error)
+{
+    give_own(engine);
+    engine->owed = 0;
+    return take_own(engine, error);
+}
+
+static void engine_free(struct tti_nccl_engine *engine)
+{
+    if (engine->orders.pays != NULL) tti_object_give(&engine->orders.pays->object);
+    give_own(engine);
     /* if the word was not raised to the end, a stream may still raise it */
     if (engine->done != NULL && tti_word_reached(engine->done, engine->first_done + engine->issued))
         tti_word_give(engine->device, engine->done);
-    if (engine->scratch.base != NULL && tti_device_usable(engine->device, engine->generation, "", &ignored) == TUTTI_OK)
-        engine->device->ops->free(engine->device, &engine->scratch, NULL);
     tti_free(engine->calls.calls);
     pthread_cond_destroy(&engine->orders.changed);
     pthread_mutex_destroy(&engine->orders.lock);
@@ -462,11 +478,10 @@ static void orders_init(struct tti_nccl_orders *orders)
 
 static tutti_status take(struct tti_nccl_engine *engine, tutti_error *error)
 {
-    enum { SCRATCH_BYTES = 256 };
     struct tti_device *device = engine->device;
     TTI_TRY(tti_word_take(device, &engine->done, error));
     engine->first_done = atomic_load_explicit(&engine->done->value, memory_order_relaxed);
-    TTI_TRY(device->ops->alloc(device, TUTTI_MEMORY_LOCAL, SCRATCH_BYTES, &engine->scratch, error));
+    TTI_TRY(take_own(engine, error));
     return start_thread(engine, serve, error);
 }
 
@@ -484,7 +499,6 @@ tutti_status tti_nccl_engine_make(struct tti_device *device, struct tti_nccl_eng
     engine->references = 1;
     engine->nccl = nccl;
     engine->device = device;
-    engine->generation = tti_device_generation(device);
     tti_object_keep(&device->object);
     tutti_status status = take(engine, error);
     if (status == TUTTI_OK)

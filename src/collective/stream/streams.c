@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/status.h"
 #include "collective/comm/trace.h"
+#include "collective/op/callback.h"
 #include "collective/op/staging.h"
 #include "device/open.h"
 #include "device/stream.h"
@@ -103,6 +104,14 @@ static tutti_status refuse(tutti_comm *comm, const char *provider, const char *w
                            tti_kind_name(kind), provider, why);
 }
 
+/* Refuses the call on all ranks. The next call tries again, since there may be memory then. */
+static tutti_status lacks_memory(tutti_comm *comm, const tutti_error *error)
+{
+    if (tti_comm_is_broken(comm)) return tti_comm_health(comm, comm->op.shape.kind, false);
+    return tti_comm_refuse(comm, comm->op.shape.kind, TUTTI_ERR_MEMORY, "%s: %s", tti_kind_name(comm->op.shape.kind),
+                           error->text);
+}
+
 /* Returns OK without a provider if NCCL cannot be used, and another provider may be. */
 static tutti_status choose_nccl(tutti_comm *comm, struct tti_streams *streams, const struct facts *all)
 {
@@ -115,6 +124,7 @@ static tutti_status choose_nccl(tutti_comm *comm, struct tti_streams *streams, c
     if (tti_comm_is_broken(comm)) return tti_comm_health(comm, comm->op.shape.kind, false);
     if (status == TUTTI_OK) streams->provider = &tti_device_provider_nccl;
     streams->forced = all[0].wanted == TTI_BY_NCCL;
+    if (status == TUTTI_ERR_MEMORY) return lacks_memory(comm, &error);
     if (status != TUTTI_OK && all[0].wanted == TTI_BY_NCCL) return refuse(comm, "nccl", error.text);
     snprintf(streams->why, sizeof streams->why, "%.*s", (int)sizeof streams->why - 1,
              status == TUTTI_OK ? "every rank has a GPU of its own" : error.text);
@@ -151,6 +161,7 @@ static tutti_status choose(tutti_comm *comm, struct tti_streams *streams, const 
                  one ? "all ranks are on one device" : "the first rank's GPU reaches those of all others");
         return TUTTI_OK;
     }
+    if (error.status == TUTTI_ERR_MEMORY) return lacks_memory(comm, &error);
     if (all[0].wanted == TTI_BY_CUDA) return refuse(comm, "cuda", error.text);
     snprintf(streams->why, sizeof streams->why, "%.*s", (int)sizeof streams->why - 1, error.text);
     return TUTTI_OK;
@@ -239,6 +250,68 @@ static tutti_status make_own(tutti_comm *comm, struct tti_streams *streams, tutt
     return tti_stager_make(streams->device, comm, &streams->stager, error);
 }
 
+/* A rank that has no memory for its own part refuses the call on all of them; the next call tries again. */
+static tutti_status settle(tutti_comm *comm, struct tti_streams *streams)
+{
+    enum tti_kind kind = comm->op.shape.kind;
+    struct tti_opening mine = {0}, *all = tti_calloc((size_t)comm->size, sizeof *all);
+    tutti_error error = {0};
+    if (all == NULL) /* the others would wait */
+        return tti_comm_break(comm, kind, TUTTI_ERR_MEMORY, comm->rank, "rank %d has no memory for calls on streams",
+                              comm->rank);
+    tti_opening_note(&mine, make_own(comm, streams, &error), &error);
+    tutti_status status = tti_streams_agree(comm, streams, &mine, all, sizeof mine, &error);
+    tti_free(all);
+    if (status == TUTTI_OK || tti_comm_is_broken(comm)) return status;
+    return tti_comm_refuse(comm, kind, status, "%s: %s", tti_kind_name(kind), error.text);
+}
+
+/* ---- Opening anew -------------------------------------------------------------------------------------------------- */
+
+/* Ops that were started before the device was opened again end first: with an error, if their streams had not come to them. */
+static tutti_status await_ops(tutti_comm *comm, tutti_error *error)
+{
+    struct tti_streams *streams = comm->queue.streams;
+    _Atomic uint32_t *count = &streams->data->queue.count;
+    struct tti_wait wait;
+    tti_bell nobody = 0;
+    if (atomic_load_explicit(count, memory_order_acquire) != 0 && tti_is_in_callback())
+        return tti_error_set(error, TUTTI_ERR_STALE, 0,
+                             "%s was opened again while ops were under way; wait for them first, outside of a callback",
+                             streams->device->name);
+    tti_wait_begin(&wait, false, 1000000);
+    while (atomic_load_explicit(count, memory_order_acquire) != 0) {
+        tti_queue_help(comm, tti_wait_slow(&wait));
+        tti_queue_help(streams->data, tti_wait_slow(&wait));
+        if (!tti_wait_pause(&wait, false)) tti_bell_sleep(&nobody, 0, 50000, false);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status renew_side(struct tti_streams *streams, tutti_error *error)
+{
+    struct tti_stream *made = NULL;
+    tutti_error ignored = {0};
+    if (streams->side == NULL) return TUTTI_OK;
+    TTI_TRY(tti_stream_make(streams->device, &made, error));
+    (void)tti_stream_drop(streams->side, &ignored);
+    streams->side = made;
+    return TUTTI_OK;
+}
+
+tutti_status tti_streams_renew(tutti_comm *comm, tutti_error *error)
+{
+    struct tti_streams *streams = comm->queue.streams;
+    uint64_t now = tti_device_generation(streams->device);
+    if (streams->generation == now) return TUTTI_OK;
+    TTI_TRY(await_ops(comm, error));
+    TTI_TRY(renew_side(streams, error));
+    if (streams->stager != NULL) TTI_TRY(tti_stager_renew(streams->stager, error));
+    if (streams->provider != NULL) TTI_TRY(streams->provider->renew(streams, error));
+    streams->generation = now;
+    return TUTTI_OK;
+}
+
 void tti_streams_free(struct tti_streams *streams)
 {
     tutti_error ignored = {0};
@@ -254,19 +327,17 @@ void tti_streams_free(struct tti_streams *streams)
 tutti_status tti_streams_open(tutti_comm *comm, tutti_comm *data, struct tti_device *device)
 {
     enum tti_kind kind = comm->op.shape.kind;
-    tutti_error error = {0};
     struct tti_streams *streams = tti_calloc(1, sizeof *streams);
     if (streams == NULL) return tti_comm_refuse(comm, kind, TUTTI_ERR_MEMORY, "no memory for calls on streams");
     streams->data = data;
     tti_trace_name(data, "calls on streams");
     streams->device = device;
+    streams->generation = tti_device_generation(device);
     tti_object_keep(&device->object);
     pthread_mutex_init(&streams->side_lock, NULL);
     tutti_status status = tti_queue_ready(data, kind);
     if (status == TUTTI_OK) status = exchange(comm, streams);
-    /* the others have theirs, and would wait for this rank */
-    if (status == TUTTI_OK && make_own(comm, streams, &error) != TUTTI_OK)
-        status = tti_comm_break(comm, kind, error.status, comm->rank, "rank %d: %s", comm->rank, error.text);
+    if (status == TUTTI_OK) status = settle(comm, streams);
     if (status != TUTTI_OK) {
         tti_streams_free(streams);
         return status;

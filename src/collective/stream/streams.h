@@ -13,6 +13,9 @@ extern const char *const tti_streams_words[TTI_STREAMS_WORDS];
 
 /* Sets comm->queue.streams, which takes `data` over on success. Collective, at a comm's first call on a stream. */
 tutti_status tti_streams_open(tutti_comm *comm, tutti_comm *data, struct tti_device *device);
+/* Called before each call on a stream. If this rank's device was opened again since the last one, waits until all ops before
+ * have ended, and makes anew what is of the older generation. No other rank takes part. */
+tutti_status tti_streams_renew(tutti_comm *comm, tutti_error *error);
 /* Called when nothing that was put on streams is in flight any more; `data` stays the caller's. */
 void tti_streams_free(struct tti_streams *streams);
 /* For exchanges while it is opened: a failure is reported as one of `comm`. */
