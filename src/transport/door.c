@@ -59,7 +59,7 @@ static tutti_status listen_at_each(struct tti_door *door, uint16_t low, uint16_t
     return TUTTI_OK;
 }
 
-/* One socket per family that this host has addresses of. */
+/* Opens one socket for each family of which this host has addresses. */
 static tutti_status listen_at_all(struct tti_door *door, uint16_t low, uint16_t high, struct tti_address_list *list,
                                   tutti_error *error)
 {
@@ -113,7 +113,8 @@ tutti_status tti_door_add(struct tti_door *door, const char *text, struct tti_ad
 
 /* ---- Guests ---------------------------------------------------------------------------------------------------- */
 
-/* Said at once, since the rank that was given a wrong key will not come; the first few only, since strangers can do this. */
+/* Logged at once, since the rank that was given a wrong key will not come; only the first few, since strangers can
+ * cause this, too. */
 static void note_other_key(struct tti_door *door, const char *from, int rank)
 {
     snprintf(door->refusal, sizeof door->refusal,
@@ -139,8 +140,8 @@ static struct tti_guest *older(struct tti_guest *a, struct tti_guest *b)
     return a == NULL || b->number < a->number ? b : a;
 }
 
-/* A place for one more: a free one, or that of the oldest stranger, which has to go, or of the oldest that has had the
- * time to answer its challenge. NULL: none now. */
+/* Returns a place for one more guest: a free one, that of the oldest stranger, which must go, or that of the oldest
+ * guest that has had the time to answer its challenge. NULL: there is none now. */
 static struct tti_guest *place_for_one(struct tti_door *door, int64_t now_ns)
 {
     struct tti_guest *room = NULL, *stranger = NULL, *slow = NULL;
@@ -160,7 +161,8 @@ static struct tti_guest *place_for_one(struct tti_door *door, int64_t now_ns)
     return stranger != NULL ? stranger : slow;
 }
 
-/* Whether the hello was said before: nonces are never made twice. Without the key nobody can add to those remembered. */
+/* Returns true if the hello came before: nonces are never made twice. Without the key nobody can add to those
+ * remembered. */
 static bool is_repeated(struct tti_door *door, struct tti_guest *guest)
 {
     uint64_t word;
@@ -175,7 +177,7 @@ static bool is_repeated(struct tti_door *door, struct tti_guest *guest)
 
 static const char too_little[] = "said too little for too long";
 
-/* Nobody goes before another has come. */
+/* Admits a connection. A guest is only turned away when another one has come. */
 static bool admit(struct tti_door *door, int listener, int64_t now_ns)
 {
     struct tti_guest *guest = place_for_one(door, now_ns);
@@ -196,7 +198,7 @@ static bool admit(struct tti_door *door, int listener, int64_t now_ns)
     return true;
 }
 
-/* The connection when it has proved its key, or -1. */
+/* Returns the connection when it has proved its key, or -1. */
 static int serve(struct tti_door *door, struct tti_guest *guest, int64_t now_ns, struct tti_hello *who)
 {
     enum tti_proof_state state = tti_proof_step(&guest->proof, guest->fd);
@@ -226,7 +228,8 @@ static int serve_all(struct tti_door *door, int64_t now_ns, struct tti_hello *wh
     return -1;
 }
 
-/* Those that come are served right away, since their hello mostly is there already, and before they can be displaced. */
+/* Returns the next proven connection. New ones are served right away, since their hello mostly is there already, and
+ * before they can be displaced. */
 int tti_door_next(struct tti_door *door, struct tti_hello *who)
 {
     int64_t now_ns = tti_now_ns();

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All addresses of a door are tried, one a little after the other, so that one that swallows packets costs little. The
- * first on which the other end shows the key is kept, and the others are closed before this end shows its own: so a door
- * never has two proven connections for one purpose. When all have failed, all are tried again, until the caller has had
- * enough: the other end may start later.
+ * Tries all addresses of a door, one a little after the other, so that an address that swallows packets costs little
+ * time. The first on which the other end shows the key is kept, and the others are closed before this end shows its
+ * own: so a door never has two proven connections for one purpose. When all have failed, all are tried again, until the
+ * caller gives up: the other end may start later.
  */
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -14,7 +14,7 @@
 
 #define STAGGER_NS ((int64_t)50 * 1000000)
 #define PAUSE_NS ((int64_t)2 * 1000000)
-#define OTHERS_NS ((int64_t)500 * 1000000) /* for other addresses, once one was of somebody with another key */
+#define OTHERS_NS ((int64_t)500 * 1000000) /* for other addresses, after one belonged to an endpoint with another key */
 #define PAUSE_MOST_NS ((int64_t)100 * 1000000)
 
 struct tti_knock *tti_knock_new(const struct tti_proof_job *job, enum tti_proof_purpose purpose, int to, int stream,
@@ -76,7 +76,7 @@ static void check_connected(struct tti_knock *knock, struct tti_attempt *attempt
     attempt->state = TTI_ATTEMPT_PROVING;
 }
 
-/* The other end has shown the key: this address it is, and no other. */
+/* The other end has shown the key: keeps this attempt and no other. */
 static void keep_only(struct tti_knock *knock, const struct tti_attempt *kept)
 {
     for (int i = 0; i < knock->list.count; i++) {
@@ -86,7 +86,7 @@ static void keep_only(struct tti_knock *knock, const struct tti_attempt *kept)
     knock->started = knock->list.count;
 }
 
-/* One message at a time: between the other end's proof and this end's, the other attempts are closed. */
+/* Takes one step of the proof. The other attempts are closed between the other end's proof and this end's. */
 static void prove(struct tti_knock *knock, struct tti_attempt *attempt, int64_t now_ns)
 {
     bool known = attempt->proof.known;

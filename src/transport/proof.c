@@ -15,14 +15,14 @@ static_assert(sizeof(struct tti_challenge) == 80, "travels as it lies");
 static_assert(crypto_generichash_BYTES == TTI_MAC_BYTES && crypto_generichash_KEYBYTES == TTI_KEY_BYTES, "BLAKE2b-256");
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "structs travel as they lie, little-endian");
 
-/* What each side waits for, in order. A connection is done when the last one has come. */
+/* The message for which each side waits, in order. A connection is done when the last one has come. */
 enum { HELLO, CHALLENGE, PROOF, CONFIRM };
 
 /* ---- Hashes ---------------------------------------------------------------------------------------------------- */
 
 static const char *const labels[] = {"tutti hello", "tutti challenge", "tutti proof", "tutti confirm"};
 
-/* The mac of a step covers everything said before it. */
+/* Computes the mac of a step, which covers all messages before it. */
 static void mac_of(const struct tti_proof *proof, int step, unsigned char mac[TTI_MAC_BYTES])
 {
     crypto_generichash_state state;
@@ -115,7 +115,7 @@ static void refuse_key(struct tti_proof *proof)
     fail(proof, "has another key");
 }
 
-/* NULL, or what is wrong with a hello. Texts follow "a connection from …". */
+/* Returns NULL, or what is wrong with a hello. The texts follow "a connection from …". */
 static const char *judge_stranger(const struct tti_proof *proof)
 {
     const struct tti_hello *hello = &proof->hello;
@@ -125,7 +125,7 @@ static const char *judge_stranger(const struct tti_proof *proof)
     return NULL;
 }
 
-/* The same of one that was made with the key. */
+/* Does the same for a hello that was made with the key. */
 static const char *judge_known(const struct tti_proof *proof)
 {
     const struct tti_hello *hello = &proof->hello;
@@ -158,7 +158,8 @@ static void take_hello(struct tti_proof *proof)
     expect(proof, PROOF);
 }
 
-/* What does not begin as a challenge comes from something else, which has no key at all. Texts follow an address. */
+/* Bytes that do not begin as a challenge come from another service, which has no key at all. The text follows an
+ * address. */
 static void judge_listener(struct tti_proof *proof)
 {
     uint64_t magic;
@@ -197,7 +198,7 @@ static void take_proof(struct tti_proof *proof)
     proof->known = true;
     mac_of(proof, CONFIRM, confirm);
     say(proof, confirm, sizeof confirm);
-    proof->in_needed = proof->in_used = 0; /* done when the confirmation has gone out */
+    proof->in_needed = proof->in_used = 0; /* done when the confirmation was sent */
 }
 
 static void take_confirm(struct tti_proof *proof)
@@ -233,7 +234,7 @@ static void lose(struct tti_proof *proof, int why)
     proof->system_errno = why;
 }
 
-/* Both give true when they moved something. */
+/* Both functions return true if they moved something. */
 static bool send_some(struct tti_proof *proof, int fd)
 {
     if (proof->out_used == proof->out_bytes) return false;

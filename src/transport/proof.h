@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How both ends of a connection prove to each other that they have the job's key, before anything else is said on it.
+ * Both ends of a connection prove to each other that they have the job's key, before they send anything else.
  *
  *     who connects                        who accepts
  *     HELLO  who, to whom, nonce, mac ->                     104 bytes
@@ -8,16 +8,16 @@
  *     PROOF  mac                      ->                     of both nonces: this cannot be a recording
  *                                     <-  CONFIRM mac        the connection is taken
  *
- * Whoever says hello to the right job is challenged, with or without the key: so a rank with a wrong key can tell that the
- * other end has another, and a stranger cannot tell whether its mac was right. Challenges are new for every connection:
- * only by the proof does who accepts know the other end.
+ * Every hello to the right job is challenged, with or without the key: so a rank with a wrong key notices that the
+ * other end has another one, and a stranger cannot find out whether its mac was right. Challenges are new for every
+ * connection: only the proof identifies the connecting end.
  *
  * A mac is a BLAKE2b hash under a key derived from the job's key and the job's name, over a label of its own and all
- * that was said before. Messages have fixed sizes and are read to their last byte and no further: what follows them on
- * the connection is for the layer above. Nothing here blocks or allocates.
+ * messages before. Messages have fixed sizes and are read to their last byte and no further: the bytes behind them are
+ * for the layer above. Nothing here blocks or allocates.
  *
- * What this gives: nobody without the key can take part or make a rank interpret a byte. What it does not give: secrecy,
- * or protection against someone who can change packets under way.
+ * This ensures that nobody without the key can take part or make a rank interpret a byte. It gives no secrecy, and no
+ * protection against an attacker who can change packets under way.
  */
 #ifndef TTI_TRANSPORT_PROOF_H
 #define TTI_TRANSPORT_PROOF_H
@@ -30,7 +30,7 @@ enum { TTI_NONCE_BYTES = 32, TTI_MAC_BYTES = 32 };
 
 enum tti_proof_purpose { TTI_PROOF_RENDEZVOUS = 1, TTI_PROOF_MESH = 2 };
 
-/* Little-endian on the wire, as it lies here. */
+/* Sent as it is in memory, little-endian. */
 struct tti_hello {
     uint64_t magic;
     uint16_t version;
@@ -38,7 +38,7 @@ struct tti_hello {
     uint32_t epoch;
     int32_t from, to, size;
     uint32_t reserved;
-    uint64_t job; /* hash of its name: jobs are told apart before keys */
+    uint64_t job; /* a hash of the job's name: jobs are told apart before keys */
     unsigned char nonce[TTI_NONCE_BYTES], mac[TTI_MAC_BYTES];
 };
 
@@ -51,24 +51,24 @@ struct tti_challenge {
 enum tti_proof_state {
     TTI_PROOF_RUNNING,
     TTI_PROOF_DONE,
-    TTI_PROOF_FAILED /* `why` says in what */
+    TTI_PROOF_FAILED /* `why` gives the reason */
 };
 
-/* Of one job, for all its connections. */
+/* The part of one job that all its connections share. */
 struct tti_proof_job {
     unsigned char key[TTI_KEY_BYTES]; /* derived */
     uint64_t job;
     uint32_t epoch;
-    int rank, size; /* this rank */
+    int rank, size; /* of this process's rank */
 };
 
 /* One connection. */
 struct tti_proof {
     const struct tti_proof_job *job;
-    bool greeted;       /* its hello was made with the key, maybe not by who sent it: that can be a recording */
-    bool known;         /* the other end has shown the key, by an answer to what this one made up */
-    bool other_key;     /* it has shown that it has another one */
-    bool other_service; /* what answered is none of this library's */
+    bool greeted;       /* its hello was made with the key, maybe by another sender: it can be a recording */
+    bool known;         /* the other end has shown the key, by an answer to this end's nonce */
+    bool other_key;     /* it has shown that it has another key */
+    bool other_service; /* another service answered, not this library */
     enum tti_proof_state state;
     uint8_t purpose;
     int step;
@@ -81,17 +81,17 @@ struct tti_proof {
     const char *why;
 };
 
-/* Derives the job's proof key. Once per rank and job. */
+/* Derives the job's proof key. Called once per rank and job. */
 void tti_proof_setup(struct tti_proof_job *job, const struct tti_key *key, const char *name, uint32_t epoch, int rank,
                      int size);
 void tti_proof_connect(struct tti_proof *proof, const struct tti_proof_job *job, enum tti_proof_purpose purpose, int to,
                        int stream);
 void tti_proof_accept(struct tti_proof *proof, const struct tti_proof_job *job, enum tti_proof_purpose purpose);
 
-/* Pure: feeds bytes that came (at most proof->in_needed - in_used of them), and does what follows. What is to be sent lies
- * in out, from out_used to out_bytes. */
+/* Pure: takes bytes that came (at most proof->in_needed - in_used of them), and does the next step. Bytes to be sent
+ * lie in out, from out_used to out_bytes. */
 void tti_proof_feed(struct tti_proof *proof, const void *bytes, size_t count);
-/* The same on a non-blocking socket: sends and receives what it can, and returns the state. */
+/* Does the same on a non-blocking socket: sends and receives as much as possible, and returns the state. */
 enum tti_proof_state tti_proof_step(struct tti_proof *proof, int fd);
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The way out of a host is shared evenly: each of k ranks that send has a k-th of its rate. `passed` counts what each of
- * them has sent since somebody last did; a frame that begins at `passed` has left at `passed` + its bytes, however many
- * come and go meanwhile. So only the frame that leaves next needs an event.
+ * The way out of a host is shared evenly: each of k ranks that send has a k-th of its rate. `passed` counts the bytes
+ * that each of them has sent since the link was last idle; a frame that begins at `passed` has left at `passed` + its
+ * bytes, however many come and go meanwhile. So only the frame that leaves next needs an event.
  *
- * Invariants. The latency is the same between all hosts: so both links can be reckoned with when a frame has left. The way
- * in is busy for as long as all that came since the frame began took, and the frame itself. Frames for one endpoint arrive
- * at times that never decrease: so frames of a pair stay in order. A rank that closed or was dropped is announced when none
- * of its frames is on its way.
+ * Invariants. The latency is the same between all hosts: so both links can be computed when a frame has left. The way
+ * in is busy for as long as all frames took that came since the frame began, and the frame itself. Frames for one
+ * endpoint arrive at times that never decrease: so frames of a pair stay in order. A rank that closed or was dropped is
+ * announced when none of its frames is on its way.
  */
 #include "transport/sim_parts.h"
 
@@ -47,7 +47,7 @@ void tti_sim_frame_free(struct tti_sim_network *network, struct tti_sim_frame *f
     network->free = frame;
 }
 
-/* The sender may change its data once they have left: not before they are kept. */
+/* The sender may change its data once they have left, but not before they are copied here. */
 static bool keep_data(struct tti_sim_frame *frame)
 {
     size_t bytes = frame->head.bytes;
@@ -138,7 +138,7 @@ static void expect_next(struct tti_sim_link *link)
     tti_sim_at(&link->event, link->at_ns + ns);
 }
 
-/* Behind all that leave before it. */
+/* Inserts behind all that leave before it. */
 static void insert(struct tti_sim_link *link, struct tti_sim_endpoint *endpoint)
 {
     struct tti_sim_endpoint *after = link->last;
@@ -157,7 +157,7 @@ static void take_out(struct tti_sim_link *link, struct tti_sim_endpoint *endpoin
     link->senders--;
 }
 
-/* With its first queued frame, when it has one and is not sending. The link must have caught up. */
+/* Begins with its first queued frame, if it has one and is not sending. The link must have caught up. */
 static void begin_sending(struct tti_sim_link *link, struct tti_sim_endpoint *endpoint)
 {
     struct tti_sim_frame *frame = endpoint->queued.first;
@@ -171,14 +171,15 @@ static void begin_sending(struct tti_sim_link *link, struct tti_sim_endpoint *en
     insert(link, endpoint);
 }
 
-/* When all of it has passed the way in. */
+/* Returns when all of the frame has passed the way in. */
 static int64_t pass_in(struct tti_sim_network *network, const struct tti_sim_frame *frame)
 {
     struct tti_sim_link *in = &network->links[frame->to->host];
     int64_t own = duration(network, frame->head.bytes + TTI_SIM_FRAME_BYTES);
     int64_t busy = frame->in_from_ns + in->in_passed_ns - frame->in_before_ns + own;
     int64_t there = later(tti_sim_now_ns() + network->latency_ns, busy);
-    if (there > 2 * TTI_SIM_LATEST_NS) there = 2 * TTI_SIM_LATEST_NS; /* as good as never, as all after it */
+    /* as late as never, and so is everything after it */
+    if (there > 2 * TTI_SIM_LATEST_NS) there = 2 * TTI_SIM_LATEST_NS;
     if (in->in_passed_ns < 2 * TTI_SIM_LATEST_NS) in->in_passed_ns += own;
     in->in_busy_until_ns = later(in->in_busy_until_ns, there);
     return there;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the two parts of the simulated transport share: sim_transport.c is the transport's table and the network, sim_link.c what
- * happens to a frame between its sender and its receiver.
+ * What the two parts of the simulated transport share: sim_transport.c has the transport's table and the network,
+ * sim_link.c takes a frame from its sender to its receiver.
  */
 #ifndef TTI_TRANSPORT_SIM_PARTS_H
 #define TTI_TRANSPORT_SIM_PARTS_H
@@ -10,7 +10,7 @@
 #include "transport/sim_transport.h"
 
 enum {
-    BLOCK_FRAMES = 256 /* made together */
+    BLOCK_FRAMES = 256 /* frames that are allocated together */
 };
 
 struct tti_sim_frame {
@@ -18,12 +18,13 @@ struct tti_sim_frame {
     struct tti_sim_frame *next;
     struct tti_sim_endpoint *from, *to;
     struct tti_frame_head head;
-    struct tti_outgoing *outgoing; /* until all of it has left */
-    int64_t in_from_ns;            /* when it could have begun to pass the way in, and */
-    int64_t in_before_ns;          /* what had passed there by then */
-    int64_t delay_ns;              /* how much later it comes than by all else */
-    int64_t copied_ns; /* when its last byte can be there at the earliest: the sender has copied it; 0: any time */
-    void *data;        /* NULL: there are none, or sizes only */
+    struct tti_outgoing *outgoing; /* set until all of it has left */
+    int64_t in_from_ns;            /* when it could have begun to pass the way in */
+    int64_t in_before_ns;          /* the time of all frames that had passed there by then */
+    int64_t delay_ns;              /* its delay besides everything else */
+    /* the earliest time at which its last byte can arrive, since the sender has copied it by then; 0: any time */
+    int64_t copied_ns;
+    void *data; /* NULL: there are none, or sizes only */
 };
 
 struct tti_sim_frames {
@@ -43,29 +44,29 @@ struct tti_sim_endpoint {
     struct tti_event departure;
     int host;
     enum tti_sim_state state;
-    bool in_order;                    /* it closed, rather than being dropped */
-    int sleepers;                     /* tasks of the rank: its own, and its service tasks */
-    int64_t idle_from_ns, idle_to_ns; /* its last sleep: what came meanwhile was copied as it came */
+    bool in_order;                    /* it was closed, and not dropped */
+    int sleepers;                     /* tasks of the rank that sleep: its own, and its service tasks */
+    int64_t idle_from_ns, idle_to_ns; /* its last sleep: frames that came meanwhile were copied as they came */
     tti_bell bell;
-    struct tti_sim_frames queued;  /* to leave */
-    struct tti_sim_frames arrived; /* to be taken */
+    struct tti_sim_frames queued;  /* frames that have not left */
+    struct tti_sim_frames arrived; /* frames that were not taken yet */
     struct tti_outgoing *sent, **sent_last;
-    struct tti_sim_endpoint *next, *previous; /* of those of its host that are sending */
-    bool sends;                               /* is one of those: its first queued frame */
-    double until;                             /* `passed` of the link when that has left */
-    uint64_t on_the_way;                      /* frames of its own that have not arrived */
-    int64_t busy_until_ns;                    /* with what has arrived */
-    int heard;                                /* departures it was told of */
+    struct tti_sim_endpoint *next, *previous; /* neighbours in the list of those of its host that are sending */
+    bool sends;                               /* it is sending its first queued frame */
+    double until;                             /* the link's `passed` when that frame has left */
+    uint64_t on_the_way;                      /* its own frames that have not arrived */
+    int64_t busy_until_ns;                    /* until when it is busy with frames that have arrived */
+    int heard;                                /* how many departures it was told of */
 };
 
 struct tti_sim_link {
     struct tti_event event;                /* the first sender's frame has left; the first member */
-    struct tti_sim_endpoint *first, *last; /* that send, in the order in which their frames will have left */
+    struct tti_sim_endpoint *first, *last; /* the senders, in the order in which their frames will have left */
     int senders;
-    double passed; /* bytes, for each of them, */
-    int64_t at_ns; /* by then */
+    double passed; /* bytes that each of them has sent */
+    int64_t at_ns; /* at this time */
     struct tti_sim_network *network;
-    int64_t in_busy_until_ns, in_passed_ns; /* the way in, and how long all that passed it took */
+    int64_t in_busy_until_ns, in_passed_ns; /* until when the way in is busy, and the time of all that has passed it */
 };
 
 struct tti_sim_network {
@@ -74,8 +75,8 @@ struct tti_sim_network {
     int64_t latency_ns;
     struct tti_sim_link *links;
     struct tti_sim_endpoint *endpoints;
-    int *departed, departed_count; /* ranks, in order */
-    int open;                      /* endpoints */
+    int *departed, departed_count; /* ranks that have departed, in order */
+    int open;                      /* open endpoints */
     struct tti_sim_frame *free;
     struct tti_sim_block *blocks;
 };
@@ -106,23 +107,24 @@ static inline struct tti_sim_frame *take_first(struct tti_sim_frames *frames)
     return frame;
 }
 
-/* NULL: no memory. */
+/* Makes a frame. NULL: no memory. */
 struct tti_sim_frame *tti_sim_frame_new(struct tti_sim_network *network);
 void tti_sim_frame_free(struct tti_sim_network *network, struct tti_sim_frame *frame);
 
-/* What was sent goes back to its sender, whose progress() calls its done(). */
+/* Gives a frame back to its sender, whose progress() calls its done(). */
 void tti_sim_hand_back(struct tti_sim_endpoint *from, struct tti_outgoing *outgoing, tutti_status status);
 
-/* Who is gone, and of whom nothing is on its way any more. */
+/* Announces an endpoint that is gone and none of whose frames is on its way any more. */
 void tti_sim_announce_departure(struct tti_sim_endpoint *gone);
 
-/* All of a frame has left, and will be there at the given time, or as soon as the receiver has dealt with those before. */
+/* Called when all of a frame has left. It arrives at the given time, or as soon as the receiver has taken the frames
+ * before it. */
 void tti_sim_has_left(struct tti_sim_frame *frame, int64_t there_ns);
 
 void tti_sim_link_init(struct tti_sim_link *link, struct tti_sim_network *network, int host);
-/* On the link of its sender's host, behind that one's other frames. */
+/* Puts a frame on the link of its sender's host, behind that rank's other frames. */
 void tti_sim_link_send(struct tti_sim_frame *frame);
-/* What the endpoint has queued and has not left by now never will; what has still arrives. */
+/* Drops the frames that the endpoint has queued and that have not left; those that have left still arrive. */
 void tti_sim_link_forget(struct tti_sim_endpoint *endpoint, tutti_status status);
 
 void tti_sim_endpoint_init(struct tti_sim_endpoint *endpoint, struct tti_sim_network *network, int rank);

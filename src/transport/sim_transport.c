@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The simulated transport's table, and making its network. What links do is in sim_link.c.
+ * The simulated transport's table and its network. The links are in sim_link.c.
  */
 #include "transport/sim_parts.h"
 
@@ -26,7 +26,7 @@ static void free_frames(struct tti_sim_network *network, struct tti_sim_frames *
 
 /* ---- The table --------------------------------------------------------------------------------------------------- */
 
-/* On the line through the two points around it, or through the nearest two; never below 0. */
+/* Returns the value on the line through the two points around `bytes`, or through the nearest two; never below 0. */
 static int64_t ns_at(const tutti_sim_point *points, size_t count, uint64_t bytes)
 {
     const tutti_sim_point *point = points;
@@ -73,7 +73,7 @@ static bool send(struct tti_transport *transport, int peer, struct tti_outgoing 
     return false;
 }
 
-/* The receiver copies what comes: while it comes, as far as it slept then, and the rest now. */
+/* The receiver copies a frame: a part was copied as it came while the receiver slept, the rest is copied now. */
 static void receive_copying(struct tti_sim_endpoint *endpoint, const struct tti_sim_frame *frame)
 {
     if (frame->copied_ns == 0) return;
@@ -137,14 +137,14 @@ static bool progress(struct tti_transport *transport, int awaited)
     return notify_departures(endpoint) || any;
 }
 
-/* Its data are copied when all of it has left. */
+/* The data of a frame are copied when all of it has left. */
 static void keep(struct tti_transport *transport, int peer, struct tti_outgoing *outgoing, const void *copy)
 {
     (void)transport, (void)peer;
     outgoing->data = copy;
 }
 
-/* A frame that has begun ends at once. */
+/* A frame that has begun ends at once, so nothing is left to drop. */
 static void drop(struct tti_transport *transport, int peer)
 {
     (void)transport, (void)peer;
@@ -158,7 +158,7 @@ static void sleep_until(struct tti_transport *transport, int64_t timeout_ns)
     doze(endpoint, timeout_ns);
 }
 
-/* Who wakes another is on its host: it takes as long as any change of memory takes to be seen. */
+/* The waking thread is on the same host: the wake takes as long as any change of memory takes to be seen. */
 static void wake(struct tti_transport *transport)
 {
     struct tti_sim_endpoint *endpoint = (struct tti_sim_endpoint *)transport;
@@ -175,8 +175,7 @@ static void leave(struct tti_sim_endpoint *endpoint, bool in_order)
     tti_sim_announce_departure(endpoint);
 }
 
-/* The network has its memory. */
-/* What has left an endpoint arrives, whatever becomes of it. */
+/* Returns true once all has left: that arrives in any case, since the network has its own memory. */
 static bool is_delivered(struct tti_transport *transport)
 {
     return ((struct tti_sim_endpoint *)transport)->queued.first == NULL;
@@ -190,7 +189,7 @@ static void part(struct tti_transport *transport, int64_t timeout_ns)
         notify_sent(endpoint);
         doze(endpoint, until - tti_sim_now_ns());
     }
-    if (endpoint->state == OPEN) leave(endpoint, true); /* else it was dropped before */
+    if (endpoint->state == OPEN) leave(endpoint, true); /* otherwise it was dropped before */
     notify_sent(endpoint);
 }
 
@@ -242,7 +241,7 @@ tutti_status tti_sim_network_create(int hosts, int ranks_per_host, double link_n
     return TUTTI_OK;
 }
 
-/* What is still to happen is taken out of the run. */
+/* Cancels all events that are still due. */
 static void cancel_all(struct tti_sim_network *network)
 {
     for (int rank = 0; rank < network->size && network->endpoints != NULL; rank++) {

@@ -47,7 +47,7 @@ static socklen_t to_system(const struct tti_address *address, union any_address 
     return sizeof out->v6;
 }
 
-/* False for other families than the two. */
+/* Returns false for other families than the two. */
 static bool from_system(const struct sockaddr *in, struct tti_address *address)
 {
     memset(address, 0, sizeof *address);
@@ -77,7 +77,7 @@ const char *tti_address_text(const struct tti_address *address, char text[TTI_AD
     return text;
 }
 
-/* False where there is no room for it. */
+/* Adds an address; returns false if there is no room for it. */
 static bool add_address(struct tti_address_list *list, const struct tti_address *address)
 {
     for (int i = 0; i < list->count; i++)
@@ -101,7 +101,7 @@ static bool is_usable(const struct ifaddrs *one, const char *interface, struct t
     return strcmp(interface, one->ifa_name) == 0 || strcmp(interface, ip) == 0;
 }
 
-/* "lo 127.0.0.1, eth0 10.0.0.2": what could have been asked for. */
+/* Writes the interfaces that exist: "lo 127.0.0.1, eth0 10.0.0.2". */
 static void list_interfaces(const struct ifaddrs *all, char *text, size_t bytes)
 {
     size_t used = 0;
@@ -212,7 +212,7 @@ static tutti_status resolve(const char *host, uint16_t port, struct tti_address_
     return TUTTI_OK;
 }
 
-/* Cuts "host:port" or "[address]:port" into `host`, and gives its name without brackets; NULL: it is none of these. */
+/* Cuts "host:port" or "[address]:port" into `host`, and returns its name without brackets; NULL: it is neither. */
 static const char *cut_part(const char *part, size_t length, char host[HOST_BYTES], uint16_t *port)
 {
     snprintf(host, HOST_BYTES, "%.*s", (int)length, part);
@@ -275,10 +275,10 @@ void tti_host_name(char *name, size_t bytes)
     snprintf(name, bytes, "%s", known ? whole : "unnamed");
 }
 
-/* Kept once it was read: it is compared several times while joining, and must not change when descriptors run out. */
+/* Kept after it was read: it is compared several times while joining, and must not change when descriptors run out. */
 uint64_t tti_system_here(void)
 {
-    static atomic_ullong known; /* 0: not yet */
+    static atomic_ullong known; /* 0: not known yet */
     uint64_t hash = atomic_load_explicit(&known, memory_order_relaxed);
     char boot[64];
     if (hash != 0) return hash;
@@ -350,8 +350,8 @@ static int listen_at(struct tti_address *address)
     return fd;
 }
 
-/* Two processes may be bound to one port until one of them listens; so that a port is free is known when it is listened at,
- * and each try takes a socket of its own. */
+/* Two processes may be bound to one port until one of them listens; so only listening shows that a port is free, and
+ * each try takes a new socket. */
 int tti_listen(struct tti_address *address, uint16_t low, uint16_t high)
 {
     for (unsigned port = low; port <= high; port++) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A connected endpoint: progress, sleep, and how peers and the endpoint itself end.
+ * A connected endpoint: progress, sleep, and the end of peers and of the endpoint itself.
  *
- * With few peers progress() reads their sockets without asking, which is the fastest way to notice something; epoll is told of
- * them only while somebody sleeps, and asked now and then for what is rare (a silent host). With many peers epoll says who has
- * something.
+ * With few peers progress() reads their sockets without asking epoll, which notices data fastest; epoll is told of them
+ * only while a thread sleeps, and asked now and then for rare events (a silent host). With many peers epoll says which
+ * of them have something.
  */
 #include "transport/tcp_inside.h"
 
@@ -23,14 +23,15 @@
 #include <unistd.h>
 
 enum {
-    BUFFER_BYTES = 32768,     /* received at once of small frames */
-    SIDE_BUFFER_BYTES = 4096, /* the same on connections that carry chunks only */
-    DIRECT = 4,               /* with so many peers their sockets are read without asking epoll, */
-    OTHERS = 8,               /* those that nobody waits for once in so many times, */
-    LOOK = 64,                /* epoll is asked once in so many times, */
-    AWAKE = 512,              /* and no longer told of them when nobody has slept for so many times */
+    BUFFER_BYTES = 32768,     /* the buffer for small frames */
+    SIDE_BUFFER_BYTES = 4096, /* the buffer on connections that carry chunks only */
+    DIRECT = 4,               /* up to so many peers are read without asking epoll */
+    OTHERS = 8,               /* peers for which nobody waits are read once in so many times */
+    LOOK = 64,                /* epoll is asked once in so many times */
+    AWAKE = 512,              /* epoll is told of them no more after nobody has slept for so many times */
     EVENTS = 64,
-    NEAR_BYTES = 512 << 10, /* on their way within a host: what the caches hold. More goes through memory, twice */
+    /* bytes on their way within a host: as much as the caches hold. More would go through memory, twice */
+    NEAR_BYTES = 512 << 10,
     LIVE = 255,
     DRAIN_MS = 2
 };
@@ -60,7 +61,7 @@ void tti_tcp_unwatch(struct tti_tcp *tcp, struct tti_tcp_stream *stream)
     if (tcp->watched) epoll_ctl(tcp->epoll_fd, EPOLL_CTL_DEL, stream->fd, NULL);
 }
 
-/* False: the system has no room for it. */
+/* Returns false if the system has no room for it. */
 static bool notify_epoll_of_peer(struct tti_tcp *tcp, int how, const struct tti_tcp_peer *peer)
 {
     bool good = true;
@@ -83,11 +84,11 @@ static void prepare_to_sleep(struct tti_tcp *tcp)
     tcp->awake = 0;
     if (tcp->watched) return;
     bool good = notify_epoll_of_all(tcp, EPOLL_CTL_ADD);
-    if (!good) notify_epoll_of_all(tcp, EPOLL_CTL_DEL); /* whoever would sleep polls instead */
+    if (!good) notify_epoll_of_all(tcp, EPOLL_CTL_DEL); /* threads that would sleep poll instead */
     tcp->watched = good;
 }
 
-/* Either a sleeper sees that nothing is watched, or it is seen here. */
+/* Stops telling epoll. Either a sleeper sees that nothing is watched, or this sees the sleeper. */
 static void stay_awake(struct tti_tcp *tcp)
 {
     tcp->awake = 0;
@@ -105,8 +106,8 @@ static bool add_watch(struct tti_tcp *tcp, int fd, uint64_t mark)
     return epoll_ctl(tcp->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
-/* The system probes the connection while it is idle, which it always is: half the time between probes, and the connection
- * has ended when nothing has come for the whole. */
+/* Lets the system probe the connection while it is idle, which it always is, at intervals of half the heartbeat; the
+ * connection ends when nothing has come for a whole heartbeat. */
 static void keep_alive(int fd, int64_t heartbeat_ms)
 {
     int one = 1, every_s = (int)(heartbeat_ms / 2000), limit_ms = (int)heartbeat_ms;
@@ -117,7 +118,8 @@ static void keep_alive(int fd, int64_t heartbeat_ms)
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof limit_ms);
 }
 
-/* The system would let megabytes be on their way, which is right for a network and wrong where a copy is all there is. */
+/* Limits the bytes on their way: the system would allow megabytes, which is right for a network and wrong if a copy is
+ * all that happens. */
 static void keep_in_caches(int fd)
 {
     int bytes = NEAR_BYTES;
@@ -200,7 +202,7 @@ void tti_tcp_lose(struct tti_tcp *tcp, struct tti_tcp_peer *peer, int system_err
     if (!tcp->closing) tcp->base.sink.lost(tcp->base.sink.context, peer->rank, peer->goodbye, system_errno, text);
 }
 
-/* Milliseconds since anything came over one of the peer's connections, as the system knows it. */
+/* Returns the milliseconds since anything came over one of the peer's connections, as the system knows it. */
 static int64_t silence_ms(const struct tti_tcp_peer *peer)
 {
     int64_t least = INT64_MAX;
@@ -216,7 +218,8 @@ static int64_t silence_ms(const struct tti_tcp_peer *peer)
     return least;
 }
 
-/* Of the connection that carries nothing, only its end means something. An orderly one, or a reset: the others know more. */
+/* Checks the connection that carries nothing: only its end means something. After an orderly end, or a reset, the other
+ * connections know more. */
 static bool check_live(struct tti_tcp *tcp, struct tti_tcp_peer *peer)
 {
     char byte, why[100];
@@ -253,7 +256,7 @@ static bool report_finished(struct tti_tcp *tcp)
     return true;
 }
 
-/* Sending failed, and there is nothing to read that says why. */
+/* Called when sending failed: loses the peer if there is nothing to read that gives a reason. */
 static bool check_failed(struct tti_tcp *tcp, struct tti_tcp_peer *peer, bool moved)
 {
     for (int i = 0; i < peer->stream_count && !moved; i++) moved = tti_tcp_receive(tcp, peer, &peer->streams[i]);
@@ -305,7 +308,8 @@ static void prune(struct tti_tcp *tcp)
     tcp->prune = false;
 }
 
-/* A read that finds nothing is a system call for nothing: whom nobody waits for is read now and then. */
+/* Polls few peers. A read that finds nothing is a wasted system call, so peers for which nobody waits are read now and
+ * then. */
 static bool serve_few(struct tti_tcp *tcp, int awaited)
 {
     bool moved = false, all = awaited == TTI_ANYBODY || ++tcp->polls % OTHERS == 0;
@@ -328,7 +332,7 @@ static bool progress(struct tti_transport *transport, int awaited)
     bool moved = tcp->direct ? serve_few(tcp, awaited) : poll_sockets(tcp);
     if (tcp->prune) {
         prune(tcp);
-        moved = true; /* somebody was lost */
+        moved = true; /* a peer was lost */
     }
     return report_finished(tcp) || moved;
 }
@@ -344,8 +348,8 @@ static int sleep_begin(struct tti_transport *transport)
     return !due && atomic_load(&tcp->watched) ? tcp->epoll_fd : -1;
 }
 
-/* A wake that comes after the descriptor was read and before `woken` is cleared is lost, which does no harm: the sleeper
- * returns and looks at everything. */
+/* A wake that comes after the descriptor was read and before `woken` is cleared is lost, which does no harm: the
+ * sleeper returns and checks everything. */
 static void sleep_end(struct tti_transport *transport)
 {
     struct tti_tcp *tcp = (struct tti_tcp *)transport;
@@ -384,8 +388,8 @@ static bool has_unsent(const struct tti_tcp_peer *peer)
     return peer->first != NULL;
 }
 
-/* Bytes that the other end's system has not confirmed. To close before would be to risk them: with unread bytes of the
- * other end a close resets the connection. */
+/* Returns true while the other end's system has not confirmed all bytes. Closing before that could lose them: with
+ * unread bytes of the other end a close resets the connection. */
 static bool has_unconfirmed(const struct tti_tcp_peer *peer)
 {
     for (int i = 0; i < peer->stream_count; i++) {
@@ -405,7 +409,7 @@ static bool is_delivered(struct tti_transport *transport)
     return true;
 }
 
-/* True when nothing more needs to be done for this peer. */
+/* Returns true if nothing more must be done for this peer. */
 static bool part_from(struct tti_tcp *tcp, struct tti_tcp_peer *peer)
 {
     if (peer->connected) serve_peer(tcp, peer);
@@ -435,7 +439,7 @@ static void part_from_all(struct tti_tcp *tcp, int64_t deadline_ns)
     }
 }
 
-/* From here on the layer above is told nothing, and its memory is not written to. */
+/* From here on the layer above is not called, and its memory is not written to. */
 static void stop_sink(struct tti_tcp *tcp)
 {
     tcp->closing = true;

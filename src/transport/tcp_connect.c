@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Connecting everyone with everyone. Of two ranks the higher one knocks: first for the connection that carries frames, at
- * all addresses of the other; then for the others, at the address that was good. The lower one's door opens to who proves
- * the key. Both know beforehand how many connections there will be.
+ * Connects all ranks with all. Of two ranks the higher one knocks: first for the connection that carries frames, at all
+ * addresses of the other; then for the others, at the address that succeeded. The lower one's door admits connections
+ * that prove the key. Both know beforehand how many connections there will be.
  */
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -17,7 +17,7 @@
 
 enum { CARD_VERSION = 1, CARD_FIXED = offsetof(struct tti_tcp_peer_info, at), POLL_MS = 5, GIVE_UP_ROUNDS = 10 };
 
-/* Who is to be connected to listens already: when all its addresses refuse for so long, nothing will change that. */
+/* The other endpoint listens already: if all its addresses refuse for so long, waiting longer will not help. */
 #define GIVE_UP_NS ((int64_t)3 * 1000000000)
 #define ASK_NS ((int64_t)20 * 1000000)
 
@@ -42,13 +42,14 @@ static bool make_parts(struct tti_tcp *tcp)
            epoll_ctl(tcp->epoll_fd, EPOLL_CTL_ADD, tcp->wake_fd, &event) == 0;
 }
 
-/* Several are good for large frames only, and each takes a descriptor on both sides. */
+/* Several connections are good for large frames only, and each takes a descriptor on both sides. */
 static int usual_streams(int size)
 {
     return size <= 32 ? 4 : size <= 128 ? 2 : 1;
 }
 
-/* Within a host one connection is faster than several that share the same cores: others only if somebody asked for them. */
+/* Within a host one connection is faster than several that share the same cores, so there are more only if they were
+ * asked for. */
 static int streams_with(const struct tti_tcp *tcp, const struct tti_tcp_peer_info *peer_info, bool near)
 {
     if (near && !tcp->streams_asked && peer_info->streams_asked == 0) return 1;
@@ -150,7 +151,7 @@ static bool read_peer_info(const void *bytes, size_t count, struct tti_tcp_peer_
     return true;
 }
 
-/* Within a network by loopback first, which is the fastest; into another one never. */
+/* Lists loopback first within a network, since it is the fastest; leaves it out for another network. */
 static void choose_addresses(const struct tti_tcp_peer_info *peer_info, bool near, struct tti_address_list *list)
 {
     list->count = 0;
@@ -185,7 +186,7 @@ struct mesh {
     struct tti_tcp *const *endpoints;
     int count;
     int64_t deadline_ns;
-    struct pollfd *polled; /* room for all that may be waited for */
+    struct pollfd *polled; /* room for all descriptors that may be polled */
     tutti_error *error;
 };
 
@@ -200,7 +201,7 @@ static tutti_status start_knock(struct tti_tcp *tcp, struct tti_tcp_link *link, 
 static void keep_connection(struct tti_tcp_link *link, int stream, int fd)
 {
     if (link->fds[stream] >= 0)
-        close(link->fds[stream]); /* its knocker gave that one up */
+        close(link->fds[stream]); /* the knocking end gave that one up */
     else
         link->have++;
     link->fds[stream] = fd;
@@ -278,7 +279,7 @@ static tutti_status nobody_came(const struct tti_tcp *tcp, const struct tti_tcp_
                          tcp->door->refusal[0] != '\0' ? "; " : "", tcp->door->refusal);
 }
 
-/* OK when this endpoint has everyone, IN_PROGRESS while it has not. */
+/* Returns OK when this endpoint is connected to all, IN_PROGRESS before that. */
 static tutti_status step_endpoint(struct tti_tcp *tcp, bool late, tutti_error *error)
 {
     const struct tti_tcp_link *missing = NULL;
@@ -361,7 +362,7 @@ static tutti_status begin(struct mesh *mesh, const struct tti_key *key)
         for (int i = 0; i < tcp->link_count; i++) {
             struct tti_tcp_link *link = &tcp->links[i];
             link->since_ns = now_ns;
-            room += (size_t)link->list.count + (size_t)link->fd_count; /* all addresses for the first only */
+            room += (size_t)link->list.count + (size_t)link->fd_count; /* all addresses for the first connection only */
             if (link->rank < tcp->base.rank) TTI_TRY(start_knock(tcp, link, 0, &link->list, mesh->error));
         }
     }
@@ -370,7 +371,7 @@ static tutti_status begin(struct mesh *mesh, const struct tti_key *key)
     return tti_error_set(mesh->error, TUTTI_ERR_MEMORY, ENOMEM, "memory for connections ran out");
 }
 
-/* The connections become the endpoint's peers; the doors close. */
+/* Makes peers of the endpoints' connections, and closes the doors. */
 static tutti_status settle(const struct mesh *mesh)
 {
     for (int e = 0; e < mesh->count; e++) {

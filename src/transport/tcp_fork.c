@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Processes that a rank forks. They have copies of its descriptors, and while one of them keeps a copy open, the rank's death
- * ends no connection: nobody would notice it. So every fork closes the copies in the child.
+ * Processes that a rank forks have copies of its descriptors, and while one of them keeps a copy open, the rank's death
+ * ends no connection: no peer would notice it. So every fork closes the copies in the child.
  *
- * Invariant: the list holds endpoints whose connections are made; a descriptor is taken out of its endpoint before it is
- * closed, so that the child closes none that has become something else.
+ * Invariant: the list holds endpoints whose connections are made; a descriptor is taken out of its endpoint before it
+ * is closed, so that the child closes none that belongs to another file by then.
  */
 #include "transport/tcp_inside.h"
 
 #include <pthread.h>
 #include <unistd.h>
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the list */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list */
 static struct tti_tcp *endpoints;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 

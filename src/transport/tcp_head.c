@@ -12,7 +12,7 @@ static enum tti_tcp_verdict bad(const char **why, const char *text)
     return TTI_TCP_BAD;
 }
 
-/* Chunks may come before the head of their frame, which takes another connection. */
+/* Judges a chunk. It may come before the head of its frame, which uses another connection. */
 static enum tti_tcp_verdict judge_chunk(const struct tti_tcp_head *head, const struct tti_tcp_expected *expected,
                                         const char **why)
 {

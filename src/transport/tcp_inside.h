@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The inside of a tcp endpoint; for tcp*.c only.
+ * The internal structs of a tcp endpoint; for tcp*.c only.
  */
 #ifndef TTI_TRANSPORT_TCP_INSIDE_H
 #define TTI_TRANSPORT_TCP_INSIDE_H
@@ -10,60 +10,60 @@
 #include "transport/tcp_head.h"
 #include <stdatomic.h>
 
-#define TTI_TCP_WAKE UINT64_MAX /* what epoll says of wake_fd, in place of a connection */
+#define TTI_TCP_WAKE UINT64_MAX /* epoll's mark for wake_fd, in place of a connection */
 
-/* One connection. What is being sent on it is one piece: a head and some data. */
+/* One connection. It sends one piece at a time: a head and some data. */
 struct tti_tcp_stream {
     int fd;
     uint8_t index;
     bool blocked;       /* the system takes no more at the moment */
-    bool ended;         /* nothing more comes on it; of the first one: the peer is lost */
+    bool ended;         /* nothing more comes on it; if it is the first one, the peer is lost */
     bool paused;        /* its next head must wait for another connection */
     bool near;          /* within a host */
-    uint32_t head_left; /* bytes of the head that are still to be sent */
+    uint32_t head_left; /* bytes of the head that were not sent yet */
     struct tti_tcp_head head;
-    const char *data; /* still to be sent */
+    const char *data; /* data that were not sent yet */
     uint64_t data_left;
-    struct tti_outgoing *of; /* the frame it belongs to; NULL: none, or a goodbye */
-    /* receiving */
+    struct tti_outgoing *of; /* the frame of the piece; NULL: none, or a goodbye */
+    /* for receiving: */
     unsigned char *buffer;
     uint32_t buffer_bytes, start, end;
-    char *into;     /* where the data go; NULL: dropped */
+    char *into;     /* where the data go; NULL: they are dropped */
     uint64_t wants; /* data of the piece that have not come */
 };
 
 struct tti_tcp_peer {
     int rank;
-    bool connected; /* else it is lost */
+    bool connected; /* false: the peer is lost */
     int stream_count;
     struct tti_tcp_stream streams[TTI_TCP_STREAMS];
-    int live_fd; /* carries nothing; -1: none */
+    int live_fd; /* the connection that carries nothing; -1: none */
     char host[TTI_TCP_HOST];
-    /* sending */
-    struct tti_outgoing *first, *last; /* not yet sent */
-    struct tti_outgoing *next;         /* the first of them that has not been given to connections entirely */
-    uint64_t given;                    /* bytes of it that have */
-    bool announced;                    /* its head has */
+    /* for sending: */
+    struct tti_outgoing *first, *last; /* frames that were not sent completely */
+    struct tti_outgoing *next;         /* the first of them that was not given to connections completely */
+    uint64_t given;                    /* bytes of it that were given */
+    bool announced;                    /* its head was given */
     uint64_t send_number;
-    int send_errno; /* sending failed: reading will tell why */
-    /* receiving */
-    uint64_t number; /* of the next frame, or of the one under way */
+    int send_errno; /* sending failed: reading will find the reason */
+    /* for receiving: */
+    uint64_t number; /* the next frame, or the one being received */
     bool striped;
     bool goodbye;
-    bool parting;   /* it has been told goodbye */
-    bool resume;    /* a connection that was paused has something in its buffer */
-    uint64_t come;  /* of a striped frame: bytes that are there */
+    bool parting;   /* goodbye was sent to it */
+    bool resume;    /* a connection that was paused has bytes in its buffer */
+    uint64_t come;  /* bytes of a striped frame that have come */
     uint64_t asked; /* bytes of chunks that have begun */
     char *into;
     void *cookie;
     struct tti_frame_head frame;
 };
 
-/* One peer while connecting. */
+/* One peer while the endpoint connects. */
 struct tti_tcp_link {
     int rank;
     bool near;                  /* on this host, in this network */
-    int stream_count, fd_count; /* the one that carries nothing comes after the others */
+    int stream_count, fd_count; /* the connection that carries nothing comes after the others */
     char host[TTI_TCP_HOST];
     struct tti_address_list list;
     struct tti_knock *knocks[TTI_TCP_STREAMS + 1]; /* NULL: not knocking */
@@ -80,25 +80,26 @@ struct tti_tcp {
     bool streams_asked;
     int64_t heartbeat_ms;
     char host[TTI_TCP_HOST];
-    struct tti_tcp_peer **peers; /* by rank; NULL: not connected to */
-    int *connected;              /* ranks that are, in order */
+    struct tti_tcp_peer **peers; /* by rank; NULL: not connected */
+    int *connected;              /* the connected ranks, in order */
     int connected_count;
-    /* few enough to read their sockets without asking epoll, which costs the sender when it is told of them */
+    /* there are few enough peers to read their sockets without asking epoll, which costs senders time while it
+     * watches */
     bool direct;
     int epoll_fd, wake_fd;
     atomic_int woken;
-    unsigned polls, awake; /* progress() was called, and since somebody slept */
-    _Atomic bool watched;  /* epoll is told of all connections */
-    _Atomic bool sleepy;   /* and is to be: somebody would sleep */
+    unsigned polls, awake; /* calls of progress(), in all and since a thread slept */
+    _Atomic bool watched;  /* epoll watches all connections */
+    _Atomic bool sleepy;   /* epoll should watch them: a thread wants to sleep */
     atomic_int sleepers;
-    _Atomic bool has_events; /* epoll has something to say */
-    _Atomic bool due;        /* done() of a frame is: for a sleeper, who may be another thread */
-    bool prune;              /* somebody was lost */
+    _Atomic bool has_events; /* epoll has events */
+    _Atomic bool due;        /* done() of a frame is due: for a sleeper, which may be another thread */
+    bool prune;              /* a peer was lost */
     bool closing;
-    struct tti_outgoing *finished, **finished_end; /* done() is due; `sent` holds the status */
-    struct tti_outgoing *sending;                  /* send() is busy with it: done() will not be due */
-    struct tti_tcp *next_endpoint;                 /* of the process */
-    /* only until it is connected */
+    struct tti_outgoing *finished, **finished_end; /* frames whose done() is due; `sent` holds the status */
+    struct tti_outgoing *sending;                  /* the frame that send() sends: its done() will not be called */
+    struct tti_tcp *next_endpoint;                 /* the next endpoint of the process */
+    /* the rest is used only until it is connected */
     struct tti_proof_job proof;
     struct tti_door *door;
     struct tti_address_list addresses;
@@ -109,26 +110,26 @@ struct tti_tcp {
 /* tcp_send.c */
 bool tti_tcp_send(struct tti_transport *transport, int peer, struct tti_outgoing *outgoing);
 void tti_tcp_keep(struct tti_transport *transport, int peer, struct tti_outgoing *outgoing, const void *copy);
-/* Gives what is queued to the system; true if it took anything. */
+/* Gives queued pieces to the system; returns true if it took anything. */
 bool tti_tcp_push(struct tti_tcp *tcp, struct tti_tcp_peer *peer);
 void tti_tcp_drop_queue(struct tti_tcp *tcp, struct tti_tcp_peer *peer, tutti_status status);
 void tti_tcp_say_goodbye(struct tti_tcp *tcp, struct tti_tcp_peer *peer);
 
-/* tcp_receive.c: reads what is there; true if anything was. */
+/* tcp_receive.c. Reads what is there; returns true if anything was. */
 bool tti_tcp_receive(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti_tcp_stream *stream);
 
 /* tcp.c */
 void tti_tcp_lose(struct tti_tcp *tcp, struct tti_tcp_peer *peer, int system_errno, const char *why);
-/* Takes over a peer's connections, also on failure. */
+/* Takes over a peer's connections, after a failure, too. */
 tutti_status tti_tcp_adopt(struct tti_tcp *tcp, struct tti_tcp_link *link, tutti_error *error);
-/* Tells epoll what to look for on a connection. */
+/* Tells epoll which events of a connection to watch. */
 void tti_tcp_watch(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti_tcp_stream *stream);
 void tti_tcp_unwatch(struct tti_tcp *tcp, struct tti_tcp_stream *stream);
 void tti_tcp_free(struct tti_tcp *tcp);
-/* tcp_fork.c: whose connections end with this process, whatever it has forked. */
+/* tcp_fork.c. Lists endpoints whose connections must end with this process, whatever it has forked. */
 void tti_tcp_enlist(struct tti_tcp *tcp);
-void tti_tcp_delist(struct tti_tcp *tcp); /* one that is not there is ignored */
-/* Closes it unless it is -1, which it is after this. */
+void tti_tcp_delist(struct tti_tcp *tcp); /* ignores one that is not on the list */
+/* Closes the descriptor unless it is -1, and sets it to -1. */
 void tti_tcp_close(int *fd);
 /* tcp_connect.c */
 void tti_tcp_free_links(struct tti_tcp *tcp);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Receiving. Heads and small data come through a buffer, of which one read may fill many frames; what a piece still wants
- * when the buffer is empty is read into its place, and what follows it into the buffer, by one call.
+ * Receiving. Heads and small data come through a buffer, of which one read may fill many frames. When the buffer is
+ * empty, one call reads the missing data of a piece into their place, and the bytes behind them into the buffer.
  *
- * Invariant: frames begin and end in order. While a striped frame is under way the first connection may hold the heads of
- * frames after it, and any other one chunks of frames after it: those wait in their buffer, and their connection is paused
- * until the frame has ended.
+ * Invariant: frames begin and end in order. While a striped frame is being received, the first connection may hold the
+ * heads of later frames, and any other one chunks of later frames: those wait in their buffer, and their connection is
+ * paused until the frame has ended.
  */
 #include "transport/tcp_inside.h"
 
@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-enum { READS_AT_ONCE = 16 }; /* then other peers have their turn */
+enum { READS_AT_ONCE = 16 }; /* after this many reads other peers have their turn */
 
 /* ---- Frames ---------------------------------------------------------------------------------------------------- */
 
@@ -24,7 +24,7 @@ static void end_frame(struct tti_tcp *tcp, struct tti_tcp_peer *peer)
     if (!tcp->closing) tcp->base.sink.end(tcp->base.sink.context, peer->rank, &peer->frame, peer->cookie);
 }
 
-/* All that had to wait may go on; whoever reads them next finds their heads in their buffers. */
+/* Lets paused connections go on; the next read finds their heads in their buffers. */
 static void unpause(struct tti_tcp *tcp, struct tti_tcp_peer *peer)
 {
     for (int i = 0; i < peer->stream_count; i++) {
@@ -63,7 +63,7 @@ static void begin_chunk(struct tti_tcp_peer *peer, struct tti_tcp_stream *stream
     peer->asked += head->frame.bytes;
 }
 
-/* `bytes` of the piece have come. */
+/* Counts `bytes` of the piece that have come. */
 static void count_come(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti_tcp_stream *stream, size_t bytes)
 {
     stream->wants -= bytes;
@@ -83,7 +83,7 @@ static void count_come(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tt
 
 static const char gone[] = "has closed its connection without leaving";
 
-/* All connections have ended or wait for another: what they wait for will not come. */
+/* Loses the peer if all its connections have ended or wait for another: what they wait for will not come. */
 static void check_stuck(struct tti_tcp *tcp, struct tti_tcp_peer *peer)
 {
     for (int i = 0; i < peer->stream_count; i++)
@@ -133,7 +133,7 @@ static void take_data(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti
     count_come(tcp, peer, stream, bytes);
 }
 
-/* Takes what the buffer holds, up to a head that is not whole or must wait. */
+/* Takes the contents of the buffer, up to a head that is incomplete or must wait. */
 static void take_buffer(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti_tcp_stream *stream)
 {
     while (peer->connected && !stream->paused && stream->start < stream->end) {
@@ -147,7 +147,7 @@ static void take_buffer(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct t
     if (!peer->connected) return;
     if (stream->start == stream->end) {
         stream->start = stream->end = 0;
-    } else if (stream->start > 0 && !stream->paused) { /* part of a head: to the front */
+    } else if (stream->start > 0 && !stream->paused) { /* a part of a head: move it to the front */
         memmove(stream->buffer, stream->buffer + stream->start, stream->end - stream->start);
         stream->end -= stream->start;
         stream->start = 0;
@@ -163,7 +163,8 @@ static ssize_t read_in_place(struct tti_tcp_stream *stream)
     return recvmsg(stream->fd, &message, MSG_DONTWAIT);
 }
 
-/* The first connection's end is the peer's. Of the others it says nothing: the first may hold much that is not yet read. */
+/* Ends a connection. The end of the first one is the end of the peer. The end of another one means nothing yet: the
+ * first may hold much that was not read. */
 static void end_stream(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti_tcp_stream *stream, int why)
 {
     if (stream->index == 0) {
@@ -175,7 +176,7 @@ static void end_stream(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tt
     check_stuck(tcp, peer);
 }
 
-/* True if it brought all that it asked for, so that there may be more. */
+/* Returns true if it read all that it asked for, so that there may be more. */
 static bool read_once(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti_tcp_stream *stream, bool *moved)
 {
     bool in_place = stream->wants > 0 && stream->into != NULL && stream->start == stream->end;
@@ -198,7 +199,7 @@ static bool read_once(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti
     return (size_t)got == asked;
 }
 
-/* What waited in buffers need not be announced by the system again. */
+/* Takes bytes that waited in buffers: the system does not announce them again. */
 static void take_resumed(struct tti_tcp *tcp, struct tti_tcp_peer *peer)
 {
     while (peer->resume && peer->connected) {
@@ -213,7 +214,7 @@ bool tti_tcp_receive(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti_
     for (int reads = 0; reads < READS_AT_ONCE && !stream->paused && !stream->ended; reads++) {
         bool more = read_once(tcp, peer, stream, &moved);
         if (peer->connected && stream->start < stream->end) take_buffer(tcp, peer, stream);
-        if (!more || !peer->connected) break; /* once it is lost, its connections are gone */
+        if (!more || !peer->connected) break; /* a lost peer has no connections any more */
     }
     if (peer->resume) take_resumed(tcp, peer);
     return moved;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sending. A peer's frames are a queue; `next` is the first that has not been given to connections entirely. A connection
- * that has sent its piece takes the next one: on the first connection the head of `next` with all its data or, if it is to
- * be striped, without; on every connection, once the head has been given, chunks of it.
+ * Sending. A peer's frames are a queue; `next` is the first that was not given to connections completely. A connection
+ * that has sent its piece takes the next one: on the first connection the head of `next` with all its data or, if it is
+ * to be striped, without; on every connection, once the head has been given, chunks of it.
  *
- * Invariant: frames are given to the first connection in order, and leave the queue in order, when all of their pieces have
- * been taken by the system. So done() is called in order too.
+ * Invariant: frames are given to the first connection in order, and leave the queue in order, when all of their pieces
+ * have been taken by the system. So done() is called in order too.
  */
 #include "transport/tcp_inside.h"
 
@@ -17,17 +17,18 @@
 #include <sys/uio.h>
 
 enum {
-    INLINE_BYTES = 2048,    /* copied beside their head: one buffer is cheaper for the system than two */
-    TURN_BYTES = 256 << 10, /* handed over at once while both sides send, */
-    TURNS_MOST = 1 << 20    /* and of frames up to this size */
+    INLINE_BYTES = 2048,    /* copied behind their head: one buffer costs the system less than two */
+    TURN_BYTES = 256 << 10, /* handed over at once while both sides send */
+    TURNS_MOST = 1 << 20    /* for frames up to this size */
 };
-#define SENT_ALL UINT64_MAX /* in tti_outgoing.sent: all pieces have been taken */
+#define SENT_ALL UINT64_MAX /* a value of tti_outgoing.sent: the system has taken all pieces */
 #define CHUNK_BYTES ((uint64_t)256 << 10)
-#define STRIPED_FROM ((uint64_t)4 << 20) /* one connection is faster for smaller frames */
+#define STRIPED_FROM ((uint64_t)4 << 20) /* for smaller frames one connection is faster */
 
 static void finish(struct tti_tcp *tcp, struct tti_outgoing *outgoing, tutti_status status)
 {
-    if (outgoing == tcp->sending && status == TUTTI_OK && tcp->finished == NULL) { /* else its turn is after theirs */
+    /* otherwise it comes after those in the list */
+    if (outgoing == tcp->sending && status == TUTTI_OK && tcp->finished == NULL) {
         tcp->sending = NULL;
         return;
     }
@@ -86,7 +87,7 @@ static void take_head(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti
     bool striped = is_striped(peer, outgoing);
     fill_head(tcp, stream, striped ? TTI_TCP_STRIPED : TTI_TCP_FRAME, peer->send_number, &outgoing->head);
     if (striped) {
-        peer->announced = true; /* the head is a copy: the frame may end before it has been taken */
+        peer->announced = true; /* the head is a copy: the frame may end before it was taken */
         return;
     }
     stream->of = outgoing;
@@ -109,7 +110,7 @@ static void take_chunk(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tt
     if (peer->given == outgoing->head.bytes) advance(peer);
 }
 
-/* The next piece for this connection; false: there is none. */
+/* Takes the next piece for this connection; returns false if there is none. */
 static bool take_piece(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti_tcp_stream *stream)
 {
     if (peer->next == NULL || (!peer->announced && stream->index != 0)) return false;
@@ -122,8 +123,8 @@ static bool take_piece(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tt
 
 /* ---- The system ------------------------------------------------------------------------------------------------ */
 
-/* TURN_BYTES in whole packets: what is left over would be one of its own. What a packet holds grows while a connection is
- * young. */
+/* Returns TURN_BYTES in whole packets: a rest would need a packet of its own. The size of packets grows while a
+ * connection is young. */
 static size_t turn_bytes(int fd)
 {
     int packet = 0;
@@ -133,9 +134,10 @@ static size_t turn_bytes(int fd)
     return (size_t)(TURN_BYTES / packet * packet);
 }
 
-/* Whoever hands over more than the system sends at that moment is paced by some systems (bbr), by timers, at a rate that was
- * measured while it was paced before: an exchange then takes half again as long for as long as the connection lives. A few
- * packets at a time are not. Where only one side sends, and for what is larger than the system takes, more at once is better. */
+/* Returns how many bytes to hand over at once. Some systems (bbr) pace a sender that hands over more than they send at
+ * that moment, by timers, at a rate that was measured while it was paced before: an exchange then takes half again as
+ * long for the rest of the connection's life. A few packets at a time are not paced. If only one side sends, or for
+ * frames larger than the system takes, more at once is better. */
 static size_t data_at_once(const struct tti_tcp_stream *stream)
 {
     const struct tti_outgoing *of = stream->of;
@@ -145,7 +147,7 @@ static size_t data_at_once(const struct tti_tcp_stream *stream)
     return turn_bytes(stream->fd) - stream->head_left;
 }
 
-/* What is left of the piece, in one call. */
+/* Sends the rest of the piece, in one call. */
 static ssize_t send_piece(struct tti_tcp_stream *stream)
 {
     const char *head = (const char *)&stream->head + sizeof stream->head - stream->head_left;
@@ -186,7 +188,7 @@ static void end_piece(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti
     }
 }
 
-/* True while there may be more to do. */
+/* Sends a piece; returns true while there may be more to do. */
 static bool push_piece(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct tti_tcp_stream *stream)
 {
     size_t bytes = stream->head_left + (size_t)stream->data_left;
@@ -217,7 +219,8 @@ static bool push_stream(struct tti_tcp *tcp, struct tti_tcp_peer *peer, struct t
     return moved;
 }
 
-/* What cannot be sent any more is dropped; whether the peer is lost, and how, is for reading to find. */
+/* Sends to all connections. Frames that cannot be sent any more are dropped; reading finds whether the peer is lost,
+ * and why. */
 bool tti_tcp_push(struct tti_tcp *tcp, struct tti_tcp_peer *peer)
 {
     bool moved = false;
