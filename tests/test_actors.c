@@ -260,6 +260,9 @@ static void bad_input(tutti_comm *comm)
     memset(name, 'x', sizeof name);
     name[48] = '\0';
     CHECK(tutti_actors_create(comm, &odd, &none) == TUTTI_ERR_ARGUMENT && none == NULL);
+    odd = (tutti_actors_options){.threads = 1};
+    CHECK(tutti_actors_create(comm, &odd, &none) == TUTTI_ERR_ARGUMENT && none == NULL);
+    CHECK(strstr(tutti_comm_error(comm)->text, "set struct_size to sizeof") != NULL);
     CHECK(tutti_actors_create(comm, NULL, NULL) == TUTTI_ERR_ARGUMENT);
     CHECK(tutti_actors_create(NULL, NULL, &none) == TUTTI_ERR_ARGUMENT);
     CHECK(tutti_actors_free(NULL) == TUTTI_OK && tutti_actors_error(actors) == NULL);

@@ -175,6 +175,8 @@ static void bad_input(tutti_comm *comm, struct fault_rank *self)
     tutti_op op;
     (void)self;
     says(actors, tutti_device_actor(actors, "device", NULL), TUTTI_ERR_ARGUMENT, "the name of a device");
+    says(actors, tutti_device_actor(actors, "device", &(tutti_device_actor_options){.device = "host"}),
+         TUTTI_ERR_ARGUMENT, "set struct_size to sizeof");
     CHECK(tutti_device_actor(actors, "other", OPTIONS(.device = "nothing:3")) != TUTTI_OK);
     CHECK(tutti_device_actor(actors, "device", OPTIONS(.device = "host", .sync_ms = -1)) == TUTTI_ERR_ARGUMENT);
     CHECK(tutti_device_do(actors, "device", NULL, NULL, 0) == TUTTI_ERR_ARGUMENT);

@@ -372,12 +372,14 @@ static void run_deaths(bool processes)
 
 /* ---- Runners that are refused ------------------------------------------------------------------------------------ */
 
+#define UNSET "set struct_size to sizeof(tutti_pipeline_settings)"
+
 static void refused(tutti_comm *comm, const tutti_pipeline *table, tutti_pipeline_settings settings, int about,
                     tutti_status expected, const char *words)
 {
     tutti_pipeline_runner *runner = NULL;
     tutti_error error = {.text = ""};
-    settings.struct_size = sizeof settings;
+    settings.struct_size = strcmp(words, UNSET) == 0 ? 0 : sizeof settings;
     tutti_status status = tutti_pipeline_runner_create(comm, table, &settings, &runner, &error);
     CHECK_THAT(status == expected && runner == NULL, "%s: %d, %s", words, (int)status, error.text);
     CHECK_THAT(strstr(error.text, words) != NULL && (about < 0 || error.rank == about || error.peer == about),
@@ -410,6 +412,7 @@ static void run_refusals(tutti_comm *comm, struct fault_rank *self)
     refused(comm, table, long_one, 2, TUTTI_ERR_MISMATCH, "rank 2 has another table, or other sizes");
     refused(comm, rank == 1 ? changed : table, whole, 1, TUTTI_ERR_MISMATCH, "rank 1 has another table");
     refused(comm, stuck, whole, 0, TUTTI_ERR_ARGUMENT, "rank 0 has no step F0");
+    refused(comm, table, whole, -1, TUTTI_ERR_ARGUMENT, UNSET);
     refused(comm, table, late, -1, TUTTI_ERR_ARGUMENT, "a deadline of -1 ms");
     CHECK(tutti_pipeline_runner_create(NULL, table, &whole, NULL, NULL) == TUTTI_ERR_ARGUMENT);
     CHECK(tutti_pipeline_run(NULL, NULL, NULL) == TUTTI_ERR_ARGUMENT);

@@ -280,11 +280,13 @@ static void run_odds(bool processes)
 
 /* ---- What is refused --------------------------------------------------------------------------------------------- */
 
+#define UNSET "set struct_size to sizeof(tutti_shards_options)"
+
 static void refused(tutti_comm *comm, tutti_shards_options options, int about, tutti_status expected, const char *words)
 {
     tutti_shards *shards = NULL;
     tutti_error error = {.text = ""};
-    options.struct_size = sizeof options;
+    options.struct_size = strcmp(words, UNSET) == 0 ? 0 : sizeof options;
     tutti_status status = tutti_shards_create(comm, &options, &shards, &error);
     CHECK_THAT(status == expected && shards == NULL && strstr(error.text, words) != NULL && error.rank == about,
                "%s: %d, about %d: %s", words, (int)status, error.rank, error.text);
@@ -310,6 +312,7 @@ static void run_refusals(tutti_comm *comm, struct fault_rank *self)
     (void)self;
     refused(comm, (tutti_shards_options){.step = rank == 1 ? NULL : step}, 1, TUTTI_ERR_ARGUMENT,
             "rank 1 has no function");
+    refused(comm, (tutti_shards_options){.step = step}, 0, TUTTI_ERR_ARGUMENT, UNSET);
     refused(comm, (tutti_shards_options){.step = step, .sizes = even, .unit = 2}, 0, TUTTI_ERR_ARGUMENT,
             "sizes and a unit");
     refused(comm, (tutti_shards_options){.step = step, .sizes = rank == 2 ? other : even}, 2, TUTTI_ERR_MISMATCH,

@@ -445,6 +445,10 @@ static void bad_input(tutti_comm *comm)
     tutti_collective_call calls[SIZE] = {{.kind = TUTTI_DO_COLLECTIVES}};
     struct sums sums;
     says(actors, tutti_world_actor(actors, "world", NULL), TUTTI_ERR_ARGUMENT, "a number of ranks, or devices");
+    says(actors, tutti_world_actor(actors, "world", &(tutti_world_actor_options){.ranks = 2}), TUTTI_ERR_ARGUMENT,
+         "set struct_size to sizeof");
+    says(actors, tutti_world_do(actors, "world", &(tutti_world_request){.work = work}), TUTTI_ERR_ARGUMENT,
+         "set struct_size to sizeof");
     says(actors, tutti_world_actor(actors, "world", OPTIONS(.ranks = -1)), TUTTI_ERR_ARGUMENT, "1 to 4096 ranks");
     says(actors, tutti_world_actor(actors, "a name that is so long that no rank has room", OPTIONS(.ranks = 2)),
          TUTTI_ERR_ARGUMENT, "1 to 42 bytes");

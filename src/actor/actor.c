@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/hash.h"
 #include "base/latest.h"
+#include "base/sized.h"
 #include "base/status.h"
 #include <ctype.h>
 #include <string.h>
@@ -67,8 +68,7 @@ static int positive_or(int value, int initial)
 static tutti_actor_options options_of(const tutti_actor_options *given)
 {
     tutti_actor_options options = {0};
-    size_t bytes = given->struct_size < sizeof options ? given->struct_size : sizeof options;
-    memcpy(&options, given, bytes);
+    (void)tti_sized_take(&options, sizeof options, given);
     options.mailbox = positive_or(options.mailbox, MAILBOX);
     options.restarts = options.restarts == -1 ? 0 : positive_or(options.restarts, RESTARTS);
     if (options.restart_window_ms == 0) options.restart_window_ms = WINDOW_MS;

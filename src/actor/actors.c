@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/latest.h"
+#include "base/sized.h"
 #include "base/status.h"
 #include "collective/api/api.h"
 #include "collective/api/inside.h"
@@ -64,8 +65,7 @@ const tutti_error *tutti_actors_error(tutti_actors *actors)
 static tutti_actors_options options_of(const tutti_comm *comm, const tutti_actors_options *given)
 {
     tutti_actors_options options = {0};
-    size_t bytes = given == NULL ? 0 : given->struct_size < sizeof options ? given->struct_size : sizeof options;
-    if (bytes > 0) memcpy(&options, given, bytes);
+    if (given != NULL) (void)tti_sized_take(&options, sizeof options, given);
     options.struct_size = sizeof options;
     if (options.threads == 0) options.threads = THREADS;
     if (options.payload_bytes == 0) options.payload_bytes = PAYLOAD_BYTES;
@@ -74,8 +74,12 @@ static tutti_actors_options options_of(const tutti_comm *comm, const tutti_actor
     return options;
 }
 
-static tutti_status check_options(tutti_comm *comm, const tutti_actors_options *options)
+static tutti_status check_options(tutti_comm *comm, const tutti_actors_options *given,
+                                  const tutti_actors_options *options)
 {
+    if (given != NULL && given->struct_size == 0)
+        return tti_comm_refuse(comm, TTI_ACTORS, TUTTI_ERR_ARGUMENT,
+                               "actors_create: set struct_size to sizeof(tutti_actors_options)");
     if (options->threads < 1 || options->threads > THREADS_MOST)
         return tti_comm_refuse(comm, TTI_ACTORS, TUTTI_ERR_ARGUMENT, "actors_create: %d threads; there are 1 to %d",
                                options->threads, THREADS_MOST);
@@ -172,7 +176,7 @@ tutti_status tutti_actors_create(tutti_comm *comm, const tutti_actors_options *g
     TTI_TRY(tti_api_begin(comm, TTI_ACTORS));
     if (made == NULL) return tti_comm_refuse(comm, TTI_ACTORS, TUTTI_ERR_ARGUMENT, "actors_create: `actors` is NULL");
     tutti_actors_options options = options_of(comm, given);
-    TTI_TRY(check_options(comm, &options));
+    TTI_TRY(check_options(comm, given, &options));
     tutti_comm *own = NULL;
     tutti_error error = {0};
     TTI_TRY(tutti_comm_tolerant(comm, &own));

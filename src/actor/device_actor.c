@@ -10,6 +10,7 @@
 #include "actor/actors.h"
 
 #include "base/alloc.h"
+#include "base/sized.h"
 #include "base/status.h"
 #include <stdio.h>
 #include <string.h>
@@ -136,8 +137,8 @@ tutti_status tutti_device_actor(tutti_actors *actors, const char *name, const tu
 {
     tutti_device_actor_options options = {0};
     if (actors == NULL) return TUTTI_ERR_ARGUMENT;
-    if (given != NULL)
-        memcpy(&options, given, given->struct_size < sizeof options ? given->struct_size : sizeof options);
+    if (given != NULL && !tti_sized_take(&options, sizeof options, given))
+        return refuse(actors, "device_actor", "set struct_size to sizeof(tutti_device_actor_options)");
     if (options.device == NULL || strlen(options.device) >= sizeof((struct device_actor *)0)->device_name)
         return refuse(actors, "device_actor", "it needs the name of a device, such as \"host\" or \"cuda:0\"");
     if (options.sync_ms < 0 || options.queue < 0)

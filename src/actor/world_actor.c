@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/sized.h"
 #include "base/status.h"
 #include <stdio.h>
 #include <string.h>
@@ -242,8 +243,8 @@ tutti_status tutti_world_actor(tutti_actors *actors, const char *name, const tut
 {
     tutti_world_actor_options options = {0};
     if (actors == NULL) return TUTTI_ERR_ARGUMENT;
-    if (given != NULL)
-        memcpy(&options, given, given->struct_size < sizeof options ? given->struct_size : sizeof options);
+    if (given != NULL && !tti_sized_take(&options, sizeof options, given))
+        return refuse(actors, "world_actor", "set struct_size to sizeof(tutti_world_actor_options)");
     const char *why = check_options(&options, name);
     if (why != NULL) return refuse(actors, "world_actor", why);
     struct tti_thread_world *world = new_world(actors, name, &options);
@@ -300,7 +301,8 @@ tutti_status tutti_world_do_start(tutti_actors *actors, const char *name, const 
     struct tti_thread_world_asked *request = NULL;
     size_t bytes = 0;
     if (actors == NULL) return TUTTI_ERR_ARGUMENT;
-    if (given != NULL) memcpy(&known, given, given->struct_size < sizeof known ? given->struct_size : sizeof known);
+    if (given != NULL && !tti_sized_take(&known, sizeof known, given))
+        return refuse(actors, "world_do", "set struct_size to sizeof(tutti_world_request)");
     TTI_TRY(make_request(actors, name, &known, &request, &bytes));
     tutti_status status = tutti_actor_ask_start(
         actors, actors->comm->rank, name, request, bytes, NULL, 0, NULL,

@@ -7,6 +7,7 @@
  * cut by classes where all layers that share it can be too. Everything else works on whole rows, on every rank.
  */
 #define TUTTI_NO_CALL_SITES
+#include "base/sized.h"
 #include "nn/sequence.h"
 
 #include <string.h>
@@ -264,10 +265,9 @@ tutti_status tutti_model_place(tutti_model *model, const tutti_model_placing *pl
     if (placing == NULL || !model->sealed || model->values != NULL || model->placed)
         return tti_model_refuse(model, NULL, TUTTI_ERR_ARGUMENT,
                                 "a model is placed once, after sealing and before it gets memory, and is told how");
-    if (placing->struct_size == 0)
+    if (!tti_sized_take(&known, sizeof known, placing))
         return tti_model_refuse(model, NULL, TUTTI_ERR_ARGUMENT,
                                 "model_place: set struct_size to sizeof(tutti_model_placing); nothing of it is read");
-    memcpy(&known, placing, placing->struct_size < sizeof known ? placing->struct_size : sizeof known);
     struct tti_width who = {.sequence = known.sequence};
     tutti_status status = find_ranks(model, known.mesh, &who);
     return status == TUTTI_OK ? tti_model_place(model, known.width_grains, &who) : status;

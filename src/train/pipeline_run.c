@@ -13,6 +13,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/sized.h"
 #include "base/status.h"
 #include "collective/comm/comm.h"
 #include <math.h>
@@ -216,7 +217,9 @@ tutti_status tutti_pipeline_runner_create(tutti_comm *comm, const tutti_pipeline
                              "pipeline: a comm, a table, settings and a place to go are needed");
     error->rank = tutti_rank(comm);
     *runner = NULL;
-    memcpy(&known, settings, settings->struct_size < sizeof known ? settings->struct_size : sizeof known);
+    if (!tti_sized_take(&known, sizeof known, settings))
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                             "pipeline: set struct_size to sizeof(tutti_pipeline_settings)");
     tutti_status status = create(comm, pipeline, &known, runner, error);
     if (status != TUTTI_OK) tti_comm_note(comm, error);
     return status;

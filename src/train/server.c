@@ -7,6 +7,7 @@
 #include "train/server.h"
 
 #include "base/alloc.h"
+#include "base/sized.h"
 #include "base/status.h"
 #include "collective/comm/comm.h"
 #include "train/parameter_list.h"
@@ -242,13 +243,12 @@ tutti_status tutti_server_create(tutti_comm *comm, const tutti_parameter *parame
     if (error == NULL) error = &unused;
     if (server != NULL) *server = NULL;
     *error = (tutti_error){.rank = tutti_rank(comm), .peer = -1, .operation = "server_create"};
-    if (given != NULL)
-        memcpy(&options, given, given->struct_size < sizeof options ? given->struct_size : sizeof options);
+    const bool taken = given == NULL || tti_sized_take(&options, sizeof options, given);
     if (options.servers == 0) options.servers = 1;
     tutti_status status;
     if (comm == NULL || server == NULL)
         status = tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "a parameter server needs a comm and a place to go");
-    else if (given != NULL && given->struct_size == 0)
+    else if (!taken)
         status = tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
                                "server_create: set struct_size to sizeof(tutti_server_options); nothing of it is read");
     else

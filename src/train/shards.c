@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/sized.h"
 #include "base/status.h"
 #include "collective/comm/comm.h"
 #include "train/trainer.h"
@@ -116,8 +117,11 @@ static tutti_status check_options(const struct tutti_shards *s, tutti_error *err
     return TUTTI_OK;
 }
 
-static tutti_status make_parts(struct tutti_shards *s, tutti_error *error)
+static tutti_status make_parts(struct tutti_shards *s, const tutti_shards_options *options, tutti_error *error)
 {
+    if (options != NULL && !tti_sized_take(&s->options, sizeof s->options, options))
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                             "shards: rank %d must set struct_size to sizeof(tutti_shards_options)", s->rank);
     const size_t size = (size_t)s->size;
     const size_t *given = s->options.sizes;
     s->records = tti_calloc(size, sizeof *s->records);
@@ -147,9 +151,9 @@ static tutti_status compare(struct tutti_shards *s)
     return agree(s, status);
 }
 
-static tutti_status make(struct tutti_shards *s)
+static tutti_status make(struct tutti_shards *s, const tutti_shards_options *options)
 {
-    TTI_TRY(agree(s, make_parts(s, &s->error)));
+    TTI_TRY(agree(s, make_parts(s, options, &s->error)));
     return compare(s);
 }
 
@@ -162,11 +166,7 @@ static tutti_status create(tutti_comm *comm, const tutti_shards_options *options
         return tti_agree(comm, tti_error_set(error, TUTTI_ERR_MEMORY, 0, "shards: no memory for shards"), error);
     *made = (struct tutti_shards){
         .comm = comm, .here = here, .rank = tutti_rank(comm), .size = tutti_size(comm), .error = *error};
-    if (options != NULL) {
-        const size_t known = sizeof made->options;
-        memcpy(&made->options, options, options->struct_size < known ? options->struct_size : known);
-    }
-    tutti_status status = make(made);
+    tutti_status status = make(made, options);
     if (status == TUTTI_OK)
         *shards = made;
     else {
