@@ -29,14 +29,14 @@ static sgemm_function *sgemm;
 static char description[256];
 
 /* OpenBLAS has work areas for twice as many threads as it was built for, and ends the process when more multiply at
- * once. Where the pools have more threads than it was built for, that many at a time get their turn: with those that
- * began before there were so many, no more than twice as many. */
+ * once. If the pools have more threads than it was built for, only that many at a time have a turn: together with those
+ * that began before there were so many, no more than twice as many. */
 static int room = 32;
 static sem_t turns;
 
 static const char *const names[] = {"libopenblas.so.0", "libopenblas.so"};
 
-static char why[200]; /* it cannot be loaded: what the system says of the first name, which is the one to be had */
+static char why[200]; /* why it cannot be loaded: the system's message for the first name, which most systems have */
 
 static void *open_library(void)
 {
@@ -49,7 +49,7 @@ static void *open_library(void)
     return library;
 }
 
-static bool lacks_threads; /* OpenBLAS could not make all of its own: unloading it would wait for them */
+static bool lacks_threads; /* OpenBLAS could not start all of its own threads: unloading it would wait for them */
 
 /* OpenBLAS raises SIGINT when it cannot make the threads that nobody here uses. That is no reason to end: the signal is
  * taken back, and one that came from elsewhere meanwhile is passed on. */
@@ -73,8 +73,8 @@ static void *open_without_interrupt(void *unused)
     return library;
 }
 
-/* A library may take its time to load. It does so in a thread of its own, so that Ctrl-C reaches one that does not block
- * it; where none can be had, in this one. */
+/* A library may take long to load. It is loaded in a thread of its own, so that Ctrl-C reaches a thread that does not
+ * block it; if no thread can be made, in this one. */
 static void *open_apart(void)
 {
     pthread_t thread;
@@ -84,7 +84,8 @@ static void *open_apart(void)
     return library;
 }
 
-/* Object pointers of dlsym become function pointers by way of memory: C has no cast for it. */
+/* Finds a function. The pointer of dlsym is copied through memory: C has no cast from object pointers to function
+ * pointers. */
 static bool find(void *library, const char *name, void *function)
 {
     void *found = dlsym(library, name);
@@ -100,7 +101,7 @@ static void make_room(void)
     sem_init(&turns, 0, (unsigned)room);
 }
 
-/* The system's loader says "…: failed to map segment from shared object" where memory is short. */
+/* Sets the error. The system's loader says "…: failed to map segment from shared object" if memory is short. */
 static void set_load_error(void)
 {
     bool no_room = strstr(why, "map segment") != NULL || strstr(why, "allocate") != NULL;
@@ -174,7 +175,7 @@ enum { RATE_SIZE = 1024 };
 
 struct rate {
     const float *a, *b;
-    float *out; /* one matrix per thread */
+    float *out; /* one matrix for each thread */
     int products;
 };
 

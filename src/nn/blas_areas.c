@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define AREA_BYTES ((size_t)128 << 20)   /* the largest that OpenBLAS is built with unless asked otherwise */
+#define AREA_BYTES ((size_t)128 << 20)   /* the largest size with which OpenBLAS is built by default */
 #define LIBRARY_BYTES ((size_t)64 << 20) /* code, data and the libraries it needs: 42 MiB with 0.3.21 */
 #define STACK_BYTES ((size_t)8 << 20)
 
@@ -21,9 +21,10 @@ static take_function *take;
 static give_back_function *give_back;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int reserved; /* threads that areas were found or made for */
+static int reserved; /* threads for which areas were found or made */
 
-/* The threads that OpenBLAS starts: the first of these variables that is a number says how many, else the cores do. */
+/* Returns how many threads OpenBLAS starts: the first of these variables that is a number says how many, otherwise
+ * there is one for each core. */
 static size_t threads_of_its_own(void)
 {
     static const char *const variables[] = {"OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS"};
@@ -54,12 +55,12 @@ void tti_areas_find(void *library)
 {
     void *taker = dlsym(library, "blas_memory_alloc"), *giver = dlsym(library, "blas_memory_free");
     if (taker == NULL || giver == NULL) return;
-    memcpy(&take, &taker, sizeof taker); /* C has no cast from objects to functions */
+    memcpy(&take, &taker, sizeof taker); /* C has no cast from object pointers to function pointers */
     memcpy(&give_back, &giver, sizeof giver);
 }
 
-/* Holds `count` areas at once, so that as many are mapped, and gives them back. One is asked for only when there is room
- * for it. */
+/* Takes `count` areas at once, so that as many are mapped, and gives them back. Each is only taken if there is room for
+ * it. */
 static tutti_status map_areas(int count, tutti_error *error)
 {
     tutti_status status = TUTTI_OK;
@@ -81,7 +82,7 @@ static tutti_status reserve(int threads, int most, tutti_error *error)
     int count = threads < 2 * most ? threads : 2 * most;
     if (count <= reserved) return TUTTI_OK;
     tutti_error why = {.status = TUTTI_OK};
-    /* There are areas for twice as many threads as may multiply at once, and others may hold theirs. */
+    /* There are areas for twice as many threads as may multiply at once, and other threads may have taken theirs. */
     bool can_hold = take != NULL && threads <= most;
     tutti_status status = can_hold ? map_areas(count, &why)
                                    : tti_mapping_try((size_t)(count - reserved) * AREA_BYTES, &why);

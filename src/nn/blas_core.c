@@ -10,11 +10,12 @@
 #include <strings.h>
 #include <unistd.h>
 
-/* What kernels need of a CPU, each level all of the one below it. */
+/* The features of a CPU that kernels need; each level includes all of the one below it. */
 enum level { ANY, AVX, AVX2, AVX512, LEVELS };
 
 static const struct {
-    const char *features, *core; /* for people; as OPENBLAS_CORETYPE, of kernels that every CPU of the level can run */
+    /* the features for people; and the value of OPENBLAS_CORETYPE for kernels that every CPU of the level can run */
+    const char *features, *core;
 } levels[LEVELS] = {
     [ANY] = {"", ""},
     [AVX] = {"AVX", "SANDYBRIDGE"},
@@ -22,7 +23,7 @@ static const struct {
     [AVX512] = {"AVX-512", "SKYLAKEX"},
 };
 
-/* All that OpenBLAS has for x86. AMD's of the Bulldozer family are never taken for a CPU that is not known. */
+/* All kernels that OpenBLAS has for x86. An unknown CPU is never taken for one of AMD's Bulldozer family. */
 static const struct {
     const char *name;
     enum level level;
@@ -45,7 +46,7 @@ static const struct {
 static char kernels[64] = "unknown", why[320], fix[200];
 static bool is_old, is_asked;
 
-/* A name that is not in the list is newer than it. */
+/* Returns the level of a core. A name that is not in the list is newer than the list. */
 static enum level level_of(const char *core)
 {
     for (size_t i = 0; i < sizeof cores / sizeof *cores; i++)
@@ -67,7 +68,7 @@ static enum level level_of_cpu(void)
 #else
 static enum level level_of_cpu(void)
 {
-    return ANY; /* whatever the library takes is as good as is known here */
+    return ANY; /* here the library's own choice is trusted */
 }
 #endif
 
@@ -77,32 +78,33 @@ static const char *ask(void *library, const char *function)
 {
     char *(*tell)(void) = NULL;
     void *found = dlsym(library, function);
-    memcpy(&tell, &found, sizeof found); /* C has no cast from objects to functions */
+    memcpy(&tell, &found, sizeof found); /* C has no cast from object pointers to function pointers */
     return found == NULL ? NULL : tell();
 }
 
-/* The name of the kernels that it has taken, or NULL. */
+/* Returns the name of the kernels that the library has chosen, or NULL. */
 static const char *core_of(void *library)
 {
     return ask(library, "openblas_get_corename");
 }
 
-/* Unloads it. False: somebody else in the process uses it too, and it stays. */
+/* Unloads the library. Returns false if the process uses it elsewhere, too, and it stays. */
 static bool unload(void *library)
 {
     struct link_map *map = NULL;
     char *path = dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 ? strdup(map->l_name) : NULL;
     if (path == NULL) return false;
     dlclose(library);
-    void *still = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD); /* takes back what dlclose gave */
+    /* if it is still loaded, takes back the reference that dlclose gave up */
+    void *still = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
     free(path);
     return still == NULL;
 }
 
-/* Loads it with OPENBLAS_CORETYPE in the environment. Ranks are threads, and others may be reading the environment: setenv
- * might move it away under them, and unsetenv make them miss a variable. So the library sees a copy with one variable
- * more, which is put in place for as long as loading takes and never freed; readers find the one or the other. Who sets
- * a variable meanwhile makes an array of its own, which then stays. */
+/* Loads the library with OPENBLAS_CORETYPE in the environment. Ranks are threads, and others may be reading the
+ * environment: setenv might move it while they read, and unsetenv might make them miss a variable. So the library sees
+ * a copy with one more variable, which is in place while the library is loaded and never freed; readers find the one or
+ * the other. A thread that sets a variable meanwhile makes an array of its own, which then stays. */
 static void *open_as(const char *core, tti_core_open *open)
 {
     static char **with, setting[64];
@@ -163,7 +165,7 @@ static void note_chosen(const char *first, enum level best)
 
 /* ---- Choosing ------------------------------------------------------------------------------------------------------ */
 
-/* Tries the best kernels that the CPU can run, then lesser ones, as a library may have been built without some. */
+/* Tries the best kernels that the CPU can run, then lesser ones, since a library may have been built without some. */
 static void *find_better(void *library, tti_core_open *reopen, enum level best)
 {
     char first[sizeof kernels], remedy[160];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * GPT-2: names, shapes and first values are those of its checkpoints and its paper. The output layer's weight is the
+ * GPT-2: names, shapes and initial values are those of its checkpoints and its paper. The output layer's weight is the
  * token embedding.
  */
 #include "nn/model.h"
@@ -14,7 +14,7 @@ static const char *name_of(char name[TUTTI_NAME_BYTES], int block, const char *r
     return name;
 }
 
-/* The end of a residual branch: its projection, and dropout where there is any. */
+/* Adds the end of a residual branch: its projection, and dropout if there is any. */
 static void end_branch(tutti_model *model, const tutti_gpt *gpt, int block, const char *projection, const char *drop)
 {
     char name[TUTTI_NAME_BYTES];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * First values: random numbers keyed by seed and tensor name, counted by index.
+ * Initial values of tensors: random numbers keyed by seed and tensor name, counted by index.
  */
 #include "nn/random_key.h"
 
@@ -19,11 +19,11 @@ void tti_random_key(uint64_t seed, const char *name, uint32_t key[2])
 struct first_values {
     const tutti_tensor *tensor;
     uint32_t key[2];
-    size_t from, to; /* the elements that are wanted */
-    float *values;   /* of these */
+    size_t from, to; /* the elements to make */
+    float *values;   /* the values of these */
 };
 
-/* Numbers are counted by their index in the whole tensor. */
+/* Initialises one run. Random numbers are counted by their index in the whole tensor. */
 static void init_run(void *context, size_t local, size_t global, size_t count)
 {
     const struct first_values *first = context;
@@ -62,7 +62,7 @@ tutti_status tutti_model_init(tutti_model *model, uint64_t seed)
     for (int i = 0; i < model->tensor_count; i++) {
         const tutti_tensor *tensor = &model->tensors[i];
         if (tensor->offset == TTI_ELSEWHERE) continue;
-        const int last = tti_piece_count(model, tensor) - 1; /* between width grains there is padding */
+        const int last = tti_piece_count(model, tensor) - 1; /* there is padding between width grains */
         const size_t count = tti_piece_offset(model, tensor, last) + tti_piece_elements(model, tensor, last);
         tti_tensor_init(model, tensor, seed, 0, count, model->values + tensor->offset);
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Models whose layers are on several ranks: where they may be cut, and which tensors are here.
+ * Models whose layers are on several ranks: the places where they may be cut, and the tensors that are on this rank.
  */
 #include "nn/model.h"
 
@@ -9,7 +9,7 @@
 bool tutti_model_cut(const tutti_model *model, int layer)
 {
     if (layer <= 0 || layer >= model->layer_count) return false;
-    for (int i = layer; i < model->layer_count; i++) /* one that ends at i began before */
+    for (int i = layer; i < model->layer_count; i++) /* a residual that ends at i began before it */
         if (model->layers[i]->add_from >= 0 && model->layers[i]->add_from < layer) return false;
     return true;
 }
@@ -21,7 +21,7 @@ static bool is_kept(const struct tti_layers *ranges, int count, int layer)
     return false;
 }
 
-/* True if a layer that is here shares the tensor. */
+/* Returns true if a layer on this rank shares the tensor. */
 static bool is_shared(const tutti_model *model, const struct tti_layers *ranges, int count, int tensor)
 {
     for (int i = 0; i < model->layer_count; i++)
@@ -30,7 +30,7 @@ static bool is_shared(const tutti_model *model, const struct tti_layers *ranges,
     return false;
 }
 
-/* Gives the tensors that are own, or those that are copies, their places from `used` on; the end of them. */
+/* Gives the tensors of this rank's layers, or the copies, their places from `used` on; returns the end of them. */
 static size_t lay_out(tutti_model *model, const struct tti_layers *ranges, int count, bool copies, size_t used)
 {
     for (int i = 0; i < model->tensor_count; i++) {

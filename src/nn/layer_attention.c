@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Causal attention. A row holds query, key and value of all heads, (3, heads, size) floats; heads are read where they
- * lie. Queries are taken in blocks, each against the keys up to its end; probabilities live in scratch memory only and
- * are made again in the backward pass from the saved logarithms, so memory grows with the context and not its square. So
- * is what dropout left of them: its mask follows from (seed, name, sample, head, query, key, step).
+ * Causal attention. A row holds query, key and value of all heads, (3, heads, size) floats; heads are read in place.
+ * Queries are taken in blocks, each against the keys up to its end; probabilities live in scratch memory only and are
+ * made again in the backward pass from the saved logarithms, so memory grows with the context and not its square. The
+ * mask of dropout is made again, too: it follows from (seed, name, sample, head, query, key, step).
  *
  * Rows that are cut have the heads of some width grains: (grain, 3, heads of a grain, size) floats.
  */
@@ -15,21 +15,21 @@
 
 enum { BLOCK = 64 };
 
-/* One head of one sample. Matrices of (context, size), in rows of `stride`. */
+/* One head of one sample. Matrices are (context, size), in rows of `stride`. */
 struct head {
     const struct tti_nn_kernels *kernels;
     int64_t context, size, stride, out_stride;
     const float *query, *key, *value;
-    float *out; /* forward */
+    float *out; /* set for forward */
     const float *out_gradient;
     float *query_gradient, *key_gradient, *value_gradient;
-    float *shifts; /* by row, `shift_stride` apart */
+    float *shifts; /* one per row, `shift_stride` apart */
     int64_t shift_stride;
     float *p, *dp; /* (BLOCK, context) each */
     float scale;
     float keep; /* 1: no dropout */
     uint32_t drop_key[2], step;
-    uint64_t number; /* of this head, of all heads of all samples */
+    uint64_t number; /* the number of this head among all heads of all samples */
 };
 
 static const tutti_attention *attention_of(const tutti_layer *layer)
@@ -55,7 +55,7 @@ static tutti_status setup(tutti_model *model, tutti_layer *layer)
     return TUTTI_OK;
 }
 
-/* Of this rank. */
+/* Returns how many heads this rank has. */
 static int64_t heads_here(const tutti_layer *layer)
 {
     return attention_of(layer)->heads * layer->outputs / layer->whole_outputs;
@@ -78,14 +78,14 @@ static struct tti_matrix transposed(const float *data, int64_t stride)
     return (struct tti_matrix){data, stride, true};
 }
 
-/* Scores of the queries from `from` to `to` against the keys before `to`. */
+/* Computes the scores of the queries from `from` to `to` against the keys before `to`. */
 static void scores(const struct head *head, int64_t from, int64_t to)
 {
     tti_gemm(to - from, to, head->size, plain(head->query + from * head->stride, head->stride),
              transposed(head->key, head->stride), false, head->p, to);
 }
 
-/* `rows` are those of the queries from `from` to `to`, as scores leaves them. */
+/* Applies dropout. `rows` are those of the queries from `from` to `to`, in the layout of scores(). */
 static void drop(const struct head *head, float *rows, int64_t from, int64_t to)
 {
     if (head->keep == 1) return;
@@ -107,7 +107,7 @@ static void block_forward(const struct head *head, int64_t from, int64_t to)
              head->out + from * head->out_stride, head->out_stride);
 }
 
-/* `add`: a later block has already written the gradients of these keys and values. */
+/* Backward of one block. `add`: a later block has already written the gradients of these keys and values. */
 static void block_backward(const struct head *head, int64_t from, int64_t to, bool add)
 {
     const float *out_gradient = head->out_gradient + from * head->out_stride;
@@ -129,14 +129,14 @@ static void block_backward(const struct head *head, int64_t from, int64_t to, bo
              plain(head->query + from * head->stride, head->stride), add, head->key_gradient, head->stride);
 }
 
-/* Head number `here` of this rank's, of one sample. */
+/* Fills in head number `here` of this rank's heads, for one sample. */
 static struct head head_of(tutti_call *call, int64_t sample, int64_t here)
 {
     const tutti_layer *layer = call->layer;
     const int64_t heads = attention_of(layer)->heads, mine = heads_here(layer), context = call->model->shape.rows;
     const int64_t width = layer->outputs, size = width / mine, row = sample * context - call->first_row;
-    const int64_t each = mine / tutti_call_grains(call), third = each * size; /* of a grain */
-    const int64_t column = here / each * 3 * third + here % each * size;      /* of its query */
+    const int64_t each = mine / tutti_call_grains(call), third = each * size; /* for one grain */
+    const int64_t column = here / each * 3 * third + here % each * size;      /* the first column of its query */
     const int64_t first = layer->cut == TUTTI_CUT_WHOLE ? 0 : call->model->width.first * each;
     const float *in = call->in + row * layer->inputs + column;
     struct head head = {.kernels = tti_nn_kernels(),
@@ -165,7 +165,7 @@ static struct head head_of(tutti_call *call, int64_t sample, int64_t here)
     return head;
 }
 
-/* Blocks begin at multiples of BLOCK. */
+/* Returns the end of a block; blocks begin at multiples of BLOCK. */
 static int64_t block_end(int64_t from, int64_t last)
 {
     const int64_t end = (from / BLOCK + 1) * BLOCK;
@@ -184,7 +184,7 @@ static void forward(tutti_call *call)
     }
 }
 
-/* The last block first: it sees all keys, and so writes all gradients that the others add to. */
+/* Does the last block first: it uses all keys, and so writes all gradients to which the others add. */
 static void backward_input(tutti_call *call)
 {
     if (call->in_gradient == NULL) return;

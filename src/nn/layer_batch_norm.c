@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Batch norm: each column over all rows of the global batch. Of the rows of a grain it collects their number, and of each
- * column the mean and the sum of squared differences from it; two of these merge into that of both (Chan). So the variance is
- * never the difference of two large numbers, and the order is that of the canonical tree over grains.
+ * Batch norm: each column over all rows of the global batch. For the rows of a grain it collects their number, and for
+ * each column the mean and the sum of squared differences from it; two such records merge into one for both (Chan). So
+ * the variance is never the difference of two large numbers, and the order is that of the canonical tree over grains.
  */
 #include "nn/nn_kernels.h"
 #include "nn/width.h"
@@ -11,8 +11,8 @@
 
 enum { WEIGHT, BIAS, RUNNING_MEAN, RUNNING_VARIANCE, PARTS };
 
-/* What is collected: the rows, then means, then squares, one per column; going back, sums of gradients, then sums of gradients
- * times normalised inputs. */
+/* The layout of collected data: the number of rows, then means, then squares, one per column; in backward, sums of
+ * gradients, then sums of gradients times normalised inputs. */
 static double *means(double *collected)
 {
     return collected + 1;
@@ -78,7 +78,7 @@ static void batch_norm_merge(const tutti_layer *layer, double *into, const doubl
 {
     const int64_t columns = layer->inputs;
     const double rows = into[0] + from[0];
-    if (from[0] == 0) return; /* no rows; else 0 / 0 where neither has any */
+    if (from[0] == 0) return; /* there are no rows; without this check 0 / 0 if neither has any */
     const double share = from[0] / rows;
     for (int64_t c = 1; c <= columns; c++) {
         const double difference = from[c] - into[c];
@@ -115,7 +115,7 @@ static tutti_status batch_norm_merged(tutti_model *model, const tutti_layer *lay
 
 /* ---- Columns --------------------------------------------------------------------------------------------------- */
 
-/* Mean, and one over the deviation, of each column here. */
+/* The mean, and one over the deviation, of each column on this rank. */
 struct scale {
     float *mean, *inverse;
 };
@@ -140,7 +140,7 @@ static void find_running(const tutti_call *call, struct scale scale)
     }
 }
 
-/* In the call's scratch, behind that for as many doubles. */
+/* Computes the scales in the call's scratch, behind the room for as many doubles. */
 static struct scale find_scale(const tutti_call *call)
 {
     const int64_t columns = call->layer->inputs;
@@ -216,7 +216,8 @@ static void batch_norm_backward_input(tutti_call *call)
     }
 }
 
-/* Of one grain's columns. The sums of collect_back are those of all rows; here they are of the call's. */
+/* Computes the gradients of one grain's columns. The sums of collect_back are over all rows; here they are over the
+ * call's rows. */
 static void batch_norm_backward_weights(tutti_call *call)
 {
     if (call->part > 0) return;

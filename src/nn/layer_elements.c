@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Layers that work on each element alone: GELU, ReLU, dropout.
+ * Layers that work on each element by itself: GELU, ReLU, dropout.
  */
 #include "nn/nn_kernels.h"
 #include "nn/random_key.h"
@@ -15,7 +15,7 @@ static size_t count_of(const tutti_call *call)
 static tutti_status plain_setup(tutti_model *model, tutti_layer *layer)
 {
     (void)model;
-    (void)layer; /* as many outputs as inputs */
+    (void)layer; /* there are as many outputs as inputs */
     return TUTTI_OK;
 }
 
@@ -83,7 +83,7 @@ struct mask {
     float keep;
 };
 
-/* Rows that are cut: what lies together here and in the whole row is one section of one grain. */
+/* Dropout for rows that are cut: a section of a grain is contiguous here and in the whole row. */
 static void drop_cut(const tutti_call *call, const struct mask *mask, float *to, const float *from)
 {
     const tutti_layer *layer = call->layer;

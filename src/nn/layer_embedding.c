@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tokens to rows: a row of the first tensor by token, plus a row of the second by place in the sequence. Parts of the
- * gradients are ranges of their rows.
+ * Turns tokens into rows: a row of the first tensor by token, plus a row of the second by place in the sequence. Parts
+ * of the gradients are ranges of their rows.
  *
- * Cut by classes, a width grain is some rows of the first tensor. Tokens that this rank lacks give rows of −0.0, and the
- * sum over ranks is the row itself; places are added after that.
+ * Cut by classes, a width grain is some rows of the first tensor. Tokens that this rank lacks give rows of −0.0, and
+ * the sum over ranks is the row itself; places are added after that.
  */
 #include "nn/nn_kernels.h"
 #include "nn/width.h"
@@ -15,10 +15,11 @@ enum { TOKENS, POSITIONS };
 struct embedding {
     int64_t vocabulary, width;
     double init_scale;
-    char positions[TUTTI_NAME_BYTES]; /* name of the layer the second tensor seems to belong to; empty: none */
+    /* the name of the layer to which the second tensor seems to belong; empty: there is none */
+    char positions[TUTTI_NAME_BYTES];
 };
 
-/* The tensor of positions has a name of its own, as if it belonged to another layer: that is how GPT-2 names it. */
+/* Adds the tensor of positions, whose name is that of another layer: GPT-2 names it so. */
 static tutti_status add_positions(tutti_model *model, tutti_layer *layer, const struct embedding *embedding)
 {
     char name[TUTTI_NAME_BYTES];
@@ -52,7 +53,7 @@ static tutti_status place(tutti_model *model, tutti_layer *layer)
     return tutti_layer_cut(model, layer, TOKENS, 0, 1);
 }
 
-/* The tokens of one of this rank's width grains; all of them where there is one. */
+/* Returns the tokens of one of this rank's width grains; all tokens if the layer is not cut. */
 static struct tti_span tokens_of(const tutti_call *call, int grain)
 {
     const struct embedding *embedding = call->layer->config;
@@ -60,7 +61,7 @@ static struct tti_span tokens_of(const tutti_call *call, int grain)
     return tti_grain_share(call->model, embedding->vocabulary, call->model->width.first + grain);
 }
 
-/* The token's row; NULL: another rank has it. */
+/* Returns the token's row; NULL: another rank has it. */
 static const float *word_of(const tutti_call *call, size_t token)
 {
     for (int g = 0; g < tutti_call_grains(call); g++) {
@@ -99,7 +100,7 @@ static void backward_input(tutti_call *call)
     (void)call; /* tokens have no gradient */
 }
 
-/* Of tokens `from` to `to` - 1 of the grain, which begins at token `first`. */
+/* Computes the gradients of tokens `from` to `to` - 1 of the grain, which begins at token `first`. */
 static void token_gradients(tutti_call *call, int64_t first, int64_t from, int64_t to)
 {
     const struct tti_nn_kernels *kernels = tti_nn_kernels();
@@ -119,7 +120,7 @@ static void position_gradients(tutti_call *call, int64_t from, int64_t to)
 {
     const int64_t width = call->layer->outputs, context = call->model->shape.rows;
     if (from == to) return;
-    /* All rows at one place of their samples: the same as a column sum over samples. */
+    /* sums all rows at one place of their samples: a column sum over samples */
     tti_nn_kernels()->column_sums(call->gradients[POSITIONS] + from * width, call->out_gradient + from * width,
                                   (size_t)call->samples, (size_t)((to - from) * width), (size_t)(context * width),
                                   call->accumulate[POSITIONS]);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * out = activation(in W + bias), W in the (inputs, outputs) shape of GPT-2's checkpoints. What is added to a product
- * (bias, residual) is written to its place first: OpenBLAS adds to it at no cost.
+ * out = activation(in W + bias), W in the (inputs, outputs) shape of GPT-2's checkpoints. Terms that are added to a
+ * product (bias, residual) are written to its place first: OpenBLAS adds to it at no cost.
  *
- * Cut by outputs, a width grain is some columns of W and of the bias, and input gradients are summed over grains. Cut by
- * inputs, it is some rows of W; the outputs are summed over grains, and what else is added comes after that.
+ * Cut by outputs, a width grain is some columns of W and of the bias, and input gradients are summed over grains. Cut
+ * by inputs, it is some rows of W; the outputs are summed over grains, and other terms are added after that.
  */
 #include "base/status.h"
 #include "nn/blas.h"
@@ -75,7 +75,7 @@ static void forward_whole(tutti_call *call)
     if (active) activate(call, sum);
 }
 
-/* Each grain makes its own columns. */
+/* Forward of a layer that is cut by outputs: each grain makes its own columns. */
 static void forward_outputs(tutti_call *call)
 {
     const tutti_layer *layer = call->layer;
@@ -94,7 +94,7 @@ static void forward_outputs(tutti_call *call)
     if (is_active(layer)) activate(call, sum);
 }
 
-/* What one grain of the inputs adds to some rows of the output. */
+/* Computes the contribution of one grain of the inputs to some rows of the output. */
 static void output_leaf(tutti_call *call, int grain, int64_t first, int64_t rows, float *out)
 {
     const tutti_layer *layer = call->layer;
@@ -134,7 +134,7 @@ static void forward(tutti_call *call)
     }
 }
 
-/* What one grain of the outputs adds to the gradients of some rows of the input. */
+/* Computes the contribution of one grain of the outputs to the gradients of some rows of the input. */
 static void input_leaf(tutti_call *call, int grain, int64_t first, int64_t rows, float *out)
 {
     const tutti_layer *layer = call->layer;
@@ -147,7 +147,7 @@ static void input_leaf(tutti_call *call, int grain, int64_t first, int64_t rows,
              (struct tti_matrix){tutti_grain_values(call, WEIGHT, grain), to - from, true}, false, out, layer->inputs);
 }
 
-/* Each grain of the inputs, or all of them, has its own columns. */
+/* Computes the input's gradients; each grain of the inputs, or all of them, has its own columns. */
 static void input_columns(tutti_call *call)
 {
     const tutti_layer *layer = call->layer;
@@ -194,7 +194,7 @@ static void backward_weights(tutti_call *call)
                                   (size_t)layer->outputs, call->accumulate[BIAS]);
 }
 
-/* Of one width grain: a product of its own is worth some 150,000 numbers. */
+/* Returns the parts of one width grain: a product of its own needs some 150,000 numbers to pay off. */
 static int parts_of_grain(const tutti_model *model, const tutti_layer *layer)
 {
     enum { WORTH = 384 * 384, LEAST = 64 };
@@ -207,7 +207,7 @@ static int parts_of_grain(const tutti_model *model, const tutti_layer *layer)
     return count < 1 ? 1 : (int)count;
 }
 
-/* Wide enough for good matrix products, narrow enough for some threads. */
+/* Returns the parts of the layer: wide enough for good matrix products, narrow enough for some threads. */
 static int parts(const tutti_model *model, const tutti_layer *layer)
 {
     if (layer->cut != TUTTI_CUT_WHOLE) return parts_of_grain(model, layer);

@@ -9,7 +9,7 @@ enum { WEIGHT, BIAS };
 
 static tutti_status layer_norm_setup(tutti_model *model, tutti_layer *layer)
 {
-    layer->saved = 2; /* mean, 1 / deviation */
+    layer->saved = 2; /* mean, and 1 / deviation */
     tutti_status status = tutti_layer_tensor(model, layer, "weight", 1, &layer->inputs, TUTTI_INIT_ONE, 0);
     if (status != TUTTI_OK) return status;
     return tutti_layer_tensor(model, layer, "bias", 1, &layer->inputs, TUTTI_INIT_ZERO, 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Losses. Each adds (sum, count) of its rows in double, in row order, and gives gradients of the sum. A row's weight is
- * the batch's weight of the row times the weight of its class; rows with a target below 0 have none.
+ * Losses. Each adds (sum, count) of its rows in double, in row order, and computes gradients of the sum. A row's weight
+ * is the batch's weight of the row times the weight of its class; rows with a target below 0 have none.
  */
 #include "nn/loss.h"
 
@@ -15,7 +15,7 @@ static tutti_status mse_setup(tutti_model *model, tutti_layer *layer)
 {
     if (layer->inputs < 1) return tti_model_refuse(model, layer, TUTTI_ERR_ARGUMENT, "there is nothing before it");
     layer->outputs = 0;
-    layer->saved = layer->inputs; /* differences */
+    layer->saved = layer->inputs; /* the differences */
     return TUTTI_OK;
 }
 

@@ -7,10 +7,10 @@
 
 #include "nn/model.h"
 
-/* What a row keeps beside its logits: the logarithm of the sum of their exponentials, and its weight. */
+/* The values that a row keeps beside its logits: the logarithm of the sum of their exponentials, and its weight. */
 enum { TTI_KEPT_SHIFT, TTI_KEPT_WEIGHT, TTI_KEPT };
 
-/* Adds a row's loss to the call's. `logit`: the target's; it does not count where there is no target. */
+/* Adds a row's loss to the call's. `logit`: the target's logit; it does not count if there is no target. */
 void tti_row_loss(tutti_call *call, int64_t row, double logit, double shift, const float *class_weights, float *kept);
 
 #endif

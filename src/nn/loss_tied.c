@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Cross-entropy behind a linear layer whose weight W, (classes, width), is an embedding's: logits = in W'. Classes come in
- * blocks that fit the cache: a block's logits meet the softmax's sums when they have just been made, and become gradients
- * just before the product that needs them. Saved rows are (logits, padded to 16; what a row keeps, padded to 16).
+ * Cross-entropy behind a linear layer whose weight W, (classes, width), is an embedding's: logits = in W'. Classes come
+ * in blocks that fit the cache: a block's logits are added to the softmax's sums when they have just been made, and
+ * become gradients just before the product that needs them. Saved rows are (logits, padded to 16; the row's kept
+ * values, padded to 16).
  *
  * A width grain is some of the classes. Each has the maximum of its logits, the sum of their exponentials below it, and
- * the target's logit, or −0.0 where the target is another grain's; ranks gather them and merge them in the tree over all
- * grains.
+ * the target's logit, or −0.0 where the target is another grain's; ranks gather them and merge them in the tree over
+ * all grains.
  */
 #include "base/status.h"
 #include "nn/blas.h"
@@ -17,7 +18,7 @@
 #include <string.h>
 
 enum { CLASS_BLOCK = 1024, ALIGNMENT = 16 };
-enum { HIGHEST, SUM, LOGIT, GATHERED }; /* of a row and a grain */
+enum { HIGHEST, SUM, LOGIT, GATHERED }; /* values of a row and a grain */
 
 static int64_t padded(int64_t classes)
 {
@@ -74,7 +75,7 @@ static struct classes classes_of(const tutti_call *call, int grain)
         .weight = tutti_grain_values(call, 0, grain)};
 }
 
-/* A row's target, counted from the first of these classes; -1: it is none of them. */
+/* Returns a row's target, counted from the first of these classes; -1: it is none of them. */
 static int64_t target_in(const tutti_call *call, const struct classes *classes, int64_t row)
 {
     const int64_t target = call->targets[row] - classes->first;
@@ -118,7 +119,7 @@ static void forward_grain(tutti_call *call, int grain)
     }
 }
 
-/* Sum of exponentials, below the highest logit. A grain without classes has none. */
+/* The sum of exponentials relative to the highest logit. A grain without classes has none. */
 struct softmax {
     double highest, sum;
 };
@@ -131,7 +132,7 @@ static struct softmax merge(struct softmax a, struct softmax b)
     return (struct softmax){highest, a.sum * exp(a.highest - highest) + b.sum * exp(b.highest - highest)};
 }
 
-/* Of a row's grains from `from` to `to`, of all ranks. */
+/* Merges a row's grains from `from` to `to`, of all ranks. */
 static struct softmax merge_tree(const tutti_call *call, int64_t row, int from, int to)
 {
     const int here = tutti_call_grains(call);
@@ -164,7 +165,7 @@ static void forward(tutti_call *call)
 
 /* ---- Backward -------------------------------------------------------------------------------------------------- */
 
-/* Logits of some rows and classes to their gradients. */
+/* Turns logits of some rows and classes into their gradients. */
 static void logit_gradients(tutti_call *call, const struct classes *classes, int64_t row, int64_t from, int64_t to)
 {
     float *logits = call->saved + row * call->layer->saved + classes->column;
@@ -174,7 +175,7 @@ static void logit_gradients(tutti_call *call, const struct classes *classes, int
     if (target >= from && target < to) logits[target] -= kept[TTI_KEPT_WEIGHT];
 }
 
-/* `out` NULL: nobody needs the input's gradient. */
+/* Computes one grain's part of the input's gradient. `out` NULL: that gradient is not needed. */
 static void input_leaf(tutti_call *call, int grain, int64_t first, int64_t rows, float *out)
 {
     const struct classes classes = classes_of(call, grain);

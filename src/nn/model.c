@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGNMENT = 16 }; /* floats: a cache line */
+enum { ALIGNMENT = 16 }; /* in floats: a cache line */
 
 tutti_status tti_model_refuse(tutti_model *model, const tutti_layer *layer, tutti_status status, const char *format,
                               ...)
@@ -83,7 +83,7 @@ void tutti_model_free(tutti_model *model)
 
 /* ---- Layers ---------------------------------------------------------------------------------------------------- */
 
-/* Makes room for one more in an array. */
+/* Makes room for one more element in an array. */
 static bool grow(void **array, int count, int *room, size_t bytes)
 {
     if (count < *room) return true;
@@ -125,7 +125,7 @@ static tutti_layer *append(tutti_model *model, const char *name, const void *con
     return layer;
 }
 
-/* What is collected going back is of the gradient that backward_input will see. */
+/* Checks a layer that collects. In backward it collects from the gradient that backward_input will see. */
 static bool collects_well(const tutti_layer *layer)
 {
     const tutti_layer_ops *ops = layer->ops;
@@ -277,7 +277,7 @@ tutti_status tutti_residual_end(tutti_model *model)
 
 /* ---- Tensors --------------------------------------------------------------------------------------------------- */
 
-/* What is here of a tensor. */
+/* Counts the elements of a tensor that are on this rank. */
 static void count_tensor(const tutti_model *model, tutti_tensor *tensor)
 {
     const struct tti_width *width = &model->width;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels for x86-64 with AVX2. Nothing on other machines.
+ * The kernels for x86-64 with AVX2. The file is empty on other machines.
  */
 #include "nn/nn_kernels.h"
 
@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Told to the compiler here and not in the build, so that no function outside this file can be built with it. */
+/* The target is set here and not in the build, so that no function outside this file can be built with it. */
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2"))), apply_to = function)
 #else
@@ -33,5 +33,5 @@ static bool usable(void)
 #endif
 
 #else
-typedef int nothing_here; /* C17 wants a declaration in every file */
+typedef int nothing_here; /* C17 requires a declaration in every file */
 #endif

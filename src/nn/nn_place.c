@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Cutting a model into width grains, and giving each rank its own.
+ * Cuts a model into width grains, and gives each rank its own.
  *
  * Between a layer that can give cut rows and the next one that can take them, rows are cut if all layers in between can
- * work on cut rows, and no residual begins or ends there: c_attn, attention and c_proj; c_fc and c_proj. An embedding is
- * cut by classes where all layers that share it can be too. Everything else works on whole rows, on every rank.
+ * work on cut rows, and no residual begins or ends there: c_attn, attention and c_proj; c_fc and c_proj. An embedding
+ * is cut by classes if all layers that share it can be, too. Everything else works on whole rows, on every rank.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/sized.h"
@@ -19,7 +19,7 @@ static bool can(const tutti_layer *layer, unsigned cut)
     return (layer->ops->cuts & cut) != 0;
 }
 
-/* True if each of the layers that use this one's tensors can be cut that way. */
+/* Returns true if each of the layers that use this one's tensors can be cut in that way. */
 static bool sharers_can(const tutti_model *model, const tutti_layer *owner, unsigned cut)
 {
     for (int i = owner->index + 1; owner->shared && i < model->layer_count; i++)
@@ -27,7 +27,7 @@ static bool sharers_can(const tutti_model *model, const tutti_layer *owner, unsi
     return true;
 }
 
-/* The layer that takes the cut rows which layer `from` could give; -1: none. */
+/* Returns the layer that takes the cut rows which layer `from` could give; -1: there is none. */
 static int taker_of(const tutti_model *model, int from)
 {
     const tutti_layer *giver = model->layers[from];
@@ -43,7 +43,7 @@ static int taker_of(const tutti_model *model, int from)
 
 /* ---- How many grains ------------------------------------------------------------------------------------------- */
 
-/* The first layer whose units so many grains cannot share; NULL: none. */
+/* Returns the first layer whose units so many grains cannot share; NULL: there is none. */
 static const tutti_layer *indivisible(const tutti_model *model, int grains)
 {
     for (int from = 0; from < model->layer_count; from++) {
@@ -54,7 +54,8 @@ static const tutti_layer *indivisible(const tutti_model *model, int grains)
     return NULL;
 }
 
-/* The numbers of grains nearest to `grains`, below and above, that all units can be cut into; 0: there is none. */
+/* Finds the numbers of grains nearest to `grains`, below and above, into which all units can be cut; 0: there is
+ * none. */
 static void nearest_grains(const tutti_model *model, int grains, int *below, int *above)
 {
     *below = grains - 1;
@@ -64,7 +65,7 @@ static void nearest_grains(const tutti_model *model, int grains, int *below, int
     if (*above > TTI_WIDTH_GRAINS_MOST) *above = 0;
 }
 
-/* The fewest columns of a section of cut rows; 0: there are none. */
+/* Returns the fewest columns of a section of cut rows; 0: there are none. */
 static int64_t fewest_columns(const tutti_model *model)
 {
     int64_t fewest = 0;
@@ -87,14 +88,14 @@ int tti_model_usual_grains(const tutti_model *model)
     return grains;
 }
 
-/* A rank's grains are a subtree, and the tree over ranks is the top of the tree over all grains. */
+/* A rank's grains must be a subtree, and the tree over ranks the top of the tree over all grains. */
 bool tti_width_fits(int grains, int ranks)
 {
     const int each = grains / ranks;
     return ranks == 1 || (grains % ranks == 0 && (each & (each - 1)) == 0);
 }
 
-/* "1, 2 or 4": the numbers of ranks that so many grains can go to. */
+/* Writes "1, 2 or 4": the numbers of ranks that can share so many grains. */
 static void list_ranks(int grains, char *text, size_t bytes)
 {
     int fitting[32], count = 0;
@@ -154,13 +155,13 @@ static tutti_status check_grains(tutti_model *model, int grains, int ranks)
 
 /* ---- Cutting --------------------------------------------------------------------------------------------------- */
 
-/* What is here of cut rows of `whole` floats. */
+/* Returns how many of `whole` floats of a cut row are on this rank. */
 static int64_t here(const tutti_model *model, int64_t whole, int sections)
 {
     return tti_grains_length(model, whole, sections, model->width.first, model->width.first + model->width.here);
 }
 
-/* Sections are asked for by the layer that reads them, and hold from where rows are first cut. */
+/* Sets the sections of cut rows: the layer that reads them asks for sections, which begin where rows are first cut. */
 static void set_sections(tutti_model *model, int from, int to)
 {
     int sections = 1;
@@ -243,7 +244,7 @@ tutti_status tti_model_place(tutti_model *model, int width_grains, const struct 
     return TUTTI_OK;
 }
 
-/* The ranks along `tensor`; without a mesh, or such a dimension, there is one. */
+/* Finds the ranks along `tensor`; without a mesh, or such a dimension, there is one. */
 static tutti_status find_ranks(tutti_model *model, tutti_mesh *mesh, struct tti_width *who)
 {
     const int along = mesh == NULL ? 1 : tutti_mesh_size(mesh, "tensor");

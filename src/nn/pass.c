@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Making a pass: which slot each gradient uses, and one allocation for everything.
+ * Makes a pass: chooses the slot of each gradient, and makes one allocation for everything.
  */
 #include "nn/pass.h"
 
@@ -21,27 +21,28 @@ static int free_slot(struct tutti_pass *pass, uint32_t taken)
     return slot;
 }
 
-/* Of those that are reused. */
+/* Returns the bit of a slot that is reused. */
 static uint32_t bit_of(int slot)
 {
     return slot >= 0 && slot < TTI_SLOTS_MAX ? UINT32_C(1) << slot : 0;
 }
 
-/* A residual's gradient goes two ways from its last layer: that one must not change it for the other. What is gathered is a
- * copy already. */
+/* A residual's gradient goes two ways from the branch's last layer: that layer must not change it for the other way. A
+ * gathered gradient is a copy already. */
 static bool needs_copy(const tutti_layer *layer)
 {
     return layer->add_from >= 0 && layer->changes_gradient && !tti_layer_scatters_out(layer);
 }
 
-/* True if the layer's output gradient must stay until its weights part. Of slices only sums stay. */
+/* Returns true if the layer's output gradient must stay until the weights part. For slices only sums stay. */
 static bool must_stay(const struct tutti_pass *pass, int layer)
 {
     return pass->options.split && pass->model->layers[layer]->tensor_count > 0 &&
            pass->model->layers[layer]->outputs > 0 && !pass->model->layers[layer]->sliced;
 }
 
-/* What the layer itself has saved, or has given to the next one, is read by nobody once the input part is behind it. */
+/* Returns true if the output gradient may stay over the layer's saved values or, over_out, over its output: neither is
+ * read after the input part. */
 static bool over_saved(const struct tutti_pass *pass, int index)
 {
     const tutti_layer *layer = pass->model->layers[index];
@@ -54,7 +55,7 @@ static bool over_out(const struct tutti_pass *pass, int index)
     const tutti_layer *const *layers = (const tutti_layer *const *)pass->model->layers;
     return must_stay(pass, index) && pass->places[index].block < 0 && layers[index]->ops->weights_read_in &&
            index + 1 < pass->layers.hi && layers[index + 1]->tensor_count == 0 && !layers[index]->sliced_out &&
-           pass->places[index + 1].block < 0; /* else it is made again from this output */
+           pass->places[index + 1].block < 0; /* otherwise it is made again from this output */
 }
 
 static bool has_own_slot(const struct tutti_pass *pass, int index)
@@ -62,7 +63,7 @@ static bool has_own_slot(const struct tutti_pass *pass, int index)
     return must_stay(pass, index) && !over_saved(pass, index) && !over_out(pass, index);
 }
 
-/* Where layer `index`'s output gradient comes to when others have those that are taken. */
+/* Returns the slot for layer `index`'s output gradient; others have the slots in `taken`. */
 static int slot_for(struct tutti_pass *pass, int index, uint32_t taken)
 {
     const tutti_layer *layer = pass->model->layers[index];
@@ -70,7 +71,7 @@ static int slot_for(struct tutti_pass *pass, int index, uint32_t taken)
     return own ? TTI_SLOT_KEPT + index : free_slot(pass, taken);
 }
 
-/* True if the layer may write its input gradient over that of the residual which it begins. */
+/* Returns true if the layer may write its input gradient over that of the residual which it begins. */
 static bool adds_in_place(const struct tutti_pass *pass, const tutti_layer *layer, int add_slot)
 {
     if (!tti_layer_adds_back(pass->model, layer) || add_slot < 0 || layer->add_to == layer->index) return false;
@@ -79,7 +80,7 @@ static bool adds_in_place(const struct tutti_pass *pass, const tutti_layer *laye
     return !pass->options.split || (bit_of(add_slot) != 0 && !stays);
 }
 
-/* Backward order: decides where layer i's input gradient goes, which is slot[i - 1]. */
+/* Decides in backward order where layer i's input gradient goes, which is slot[i - 1]. */
 static void plan_slots(struct tutti_pass *pass)
 {
     const tutti_model *model = pass->model;
@@ -148,7 +149,7 @@ static size_t largest_layer(const struct tutti_pass *pass)
     return most;
 }
 
-/* What a layer that is given all rows, but slices of gradients, keeps of what it gathers. */
+/* Places the gathered output gradient of a layer that has all rows, but only slices of gradients. */
 static float *lay_out_gradient(struct tutti_pass *pass, int index, float *memory, size_t *used)
 {
     const tutti_layer *layer = pass->model->layers[index];
@@ -157,7 +158,7 @@ static float *lay_out_gradient(struct tutti_pass *pass, int index, float *memory
     return tti_pass_take(memory, used, pass->rows_most * (size_t)layer->outputs);
 }
 
-/* The boundary that comes in holds slices: where they are gathered. */
+/* Places the gathered input if the boundary that comes in holds slices. */
 static void lay_out_entry(struct tutti_pass *pass, float *memory, size_t *used)
 {
     const tutti_layer *first = pass->model->layers[pass->layers.lo];
@@ -165,7 +166,7 @@ static void lay_out_entry(struct tutti_pass *pass, float *memory, size_t *used)
     pass->entered = tti_pass_take(memory, used, pass->rows_most * (size_t)first->inputs);
 }
 
-/* What one live batch has; the last output of some layers is the boundary's. The floats needed. */
+/* Places the memory of one live batch; the last output of some layers is the boundary's. Returns the floats needed. */
 static size_t lay_out_live(struct tutti_pass *pass, float *memory)
 {
     const tutti_model *model = pass->model;
@@ -191,7 +192,7 @@ static size_t lay_out_live(struct tutti_pass *pass, float *memory)
     return used;
 }
 
-/* A gradient in a slot that is reused. */
+/* Returns the floats of a gradient in a slot that is reused. */
 static size_t slot_floats(const struct tutti_pass *pass)
 {
     size_t most = 0;
@@ -203,7 +204,7 @@ static size_t slot_floats(const struct tutti_pass *pass)
     return most;
 }
 
-/* What all of them use in turn. */
+/* Places the memory that all live batches use in turn. */
 static size_t lay_out_shared(struct tutti_pass *pass, float *memory)
 {
     size_t used = 0;
@@ -221,7 +222,7 @@ static size_t lay_out_shared(struct tutti_pass *pass, float *memory)
     return used;
 }
 
-/* Boundaries are where the batch says. */
+/* Sets the boundaries to the batch's. */
 static void set_boundaries(struct tutti_pass *pass)
 {
     const tutti_boundary *boundary = &pass->batch.boundary;
@@ -268,7 +269,7 @@ static bool make_lists(struct tutti_pass *pass)
     return made;
 }
 
-/* Ranks that share the width read each other's rows. */
+/* Takes memory that ranks sharing the width can read, since they read each other's rows. */
 static float *take_memory(const tutti_model *model, size_t bytes)
 {
     if (model->width.comm == NULL) return tti_calloc_aligned(bytes);
@@ -277,7 +278,7 @@ static float *take_memory(const tutti_model *model, size_t bytes)
     return memory;
 }
 
-/* What it needs, before there is any of it. */
+/* Computes the memory that the pass needs, before it is allocated. */
 static tutti_status lay_out(struct tutti_pass *pass)
 {
     if (!make_lists(pass)) return tti_model_refuse(pass->model, NULL, TUTTI_ERR_MEMORY, "no memory for a pass");
@@ -310,7 +311,7 @@ static tutti_status allocate(struct tutti_pass *pass)
     return TUTTI_OK;
 }
 
-/* Which layers it goes over. */
+/* Sets the layers of the pass. */
 static tutti_status set_layers(struct tutti_pass *pass)
 {
     const tutti_pass_options *options = &pass->options;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Backward: layer by layer from the last to the first. First the gradients of the layer's input, item by item; when all
- * are done, the gradients of its weights (pass_weights.c).
+ * Backward: layer by layer from the last to the first. First come the gradients of the layer's input, item by item;
+ * when all are done, the gradients of its weights (pass_weights.c).
  */
 #include "nn/pass_backward.h"
 
@@ -10,7 +10,7 @@
 
 /* ---- For inputs ------------------------------------------------------------------------------------------------ */
 
-/* A gradient in a slot: slices lie one item's after the other's. */
+/* Returns a gradient in a slot: slices of one item lie behind those of the item before. */
 static float *slot_rows(const struct tutti_pass *pass, int slot, bool sliced, const struct tti_item *item,
                         int64_t width)
 {
@@ -18,7 +18,7 @@ static float *slot_rows(const struct tutti_pass *pass, int slot, bool sliced, co
     return pass->slots[slot] + row * (size_t)width;
 }
 
-/* Where a layer that has all rows finds the gradient of its output. */
+/* Returns the gradient of the output of a layer that has all rows. */
 static float *out_gradient_of(const struct tutti_pass *pass, const tutti_layer *layer)
 {
     const struct tti_layer_place *place = &pass->places[layer->index];
@@ -41,7 +41,7 @@ void tti_pass_set_gradients(const struct tutti_pass *pass, const struct tti_item
         call->in_gradient = slot_rows(pass, before, layer->sliced, item, layer->inputs);
 }
 
-/* What is summed over ranks, or cut, must be so before a residual's gradient is added. */
+/* Returns true if a residual's gradient is added only after the input's gradient was summed over ranks, or cut. */
 static bool adds_late(const struct tutti_pass *pass, const tutti_layer *layer)
 {
     return layer->meets_back || tti_layer_gathers_in(pass->model, layer);
@@ -68,7 +68,7 @@ static void input_item(const struct tutti_pass *pass, const tutti_layer *layer, 
         memcpy(place->stays + item->first * pass->model->shape.rows * layer->outputs, call.out_gradient, bytes);
 }
 
-/* Of what every rank has all of each keeps its slice. */
+/* Keeps each rank's slice of a gradient that every rank has whole. */
 static void keep_slices(const struct tutti_pass *pass, const tutti_layer *layer, int slot)
 {
     const size_t width = (size_t)layer->inputs;
@@ -81,7 +81,7 @@ static void keep_slices(const struct tutti_pass *pass, const tutti_layer *layer,
     }
 }
 
-/* Ranks that share the width add up their gradients of the layer's input; what a residual brings is added after that. */
+/* Ranks that share the width add up their gradients of the layer's input; a residual's gradient is added after that. */
 static tutti_status meet(struct tutti_pass *pass, const tutti_layer *layer)
 {
     const struct tti_layer_place *place = &pass->places[layer->index];
@@ -173,7 +173,7 @@ static tutti_status check(const struct tutti_pass *pass, const tutti_backward *h
     return tti_model_refuse(pass->model, NULL, TUTTI_ERR_ARGUMENT, "%s", wrong);
 }
 
-/* Layers from..to - 1 whose sums of slices are those of all ranks now. */
+/* Makes the gradients of layers from..to - 1 whose sums of slices were gathered from all ranks. */
 static tutti_status weights_of_slices(struct tti_backward *backward, int from, int to, int parts)
 {
     struct tutti_pass *pass = backward->pass;
@@ -201,7 +201,8 @@ static tutti_status gather_rest(struct tti_backward *backward, int parts)
     return status == TUTTI_OK ? weights_of_slices(backward, pass->layers.lo, end, parts) : status;
 }
 
-/* Weights of layers with sums of slices come when these are gathered; where they are apart from inputs they are gathered. */
+/* Returns true if the weights come when their sums of slices are gathered; in a separate weights part the sums are
+ * gathered already. */
 static bool weights_come_later(const struct tti_backward *backward, const tutti_layer *layer, int parts)
 {
     return (parts & TUTTI_BACKWARD_INPUT) && backward->pass->places[layer->index].has_sums;
@@ -268,7 +269,7 @@ tutti_status tutti_pass_backward(tutti_pass *pass, const tutti_backward *how)
 /* ---- The canonical tree ---------------------------------------------------------------------------------------- */
 
 struct cut {
-    int first, last; /* of the range */
+    int first, last; /* the range */
     int *bounds;
     int count;
 };
@@ -332,7 +333,7 @@ bool tutti_pass_fault(const tutti_pass *pass, tutti_fault *fault)
     const size_t rows = pass->ready ? (size_t)(pass->batch.samples * model->shape.rows) : 0;
     for (int i = pass->layers.lo; i < pass->layers.hi; i++) {
         const tutti_layer *layer = model->layers[i];
-        if (tti_pass_out_is_remade(pass, i)) continue; /* others have written over it */
+        if (tti_pass_out_is_remade(pass, i)) continue; /* other layers have overwritten it */
         const size_t here = tti_pass_has_slices_only(pass, i) && rows > 0
                                 ? tti_pass_sliced_rows(pass, model->width.rank)
                                 : rows;

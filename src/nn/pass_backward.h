@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A backward on its way through the layers.
+ * The state of a backward that goes through the layers.
  */
 #ifndef TTI_NN_PASS_BACKWARD_H
 #define TTI_NN_PASS_BACKWARD_H
@@ -18,13 +18,13 @@ struct tti_backward {
     float *bases[TUTTI_SUBTREES_MAX]; /* where the layer's gradients go, by subtree */
 };
 
-/* Where the call finds the gradient of its output, and leaves that of its input. */
+/* Sets where the call finds the gradient of its output, and leaves that of its input. */
 void tti_pass_set_gradients(const struct tutti_pass *pass, const struct tti_item *item, tutti_call *call);
 
-/* The gradients of backward->layer's tensors, of all parts, to backward->bases. */
+/* Makes the gradients of backward->layer's tensors, all parts, at backward->bases. */
 void tti_weights_make(struct tti_backward *backward);
-/* Of a layer that does slices, of each item's: with the gradients of its input. They are gathered with the next gradient that
- * is, so that ranks meet no more often. */
+/* For a layer that works on slices: makes the gradients for each item's slice, with those of its input. They are
+ * gathered with the next gradient that is, so that ranks meet no more often. */
 void tti_weights_of_slices(struct tti_backward *backward, const tutti_layer *layer);
 
 #endif

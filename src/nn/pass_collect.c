@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Layers that look at the whole batch, such as batch norm: where items and ranks meet. Of each item something is collected; what
- * is known of all cells, the grains of all ranks, comes to every rank, which merges it in the canonical tree over cells. So the
- * result depends on the grains and not on who has them. In fast mode a rank merges its items first, and is one cell.
+ * Layers that depend on the whole batch, such as batch norm: here items and ranks meet. Data are collected from each
+ * item; the data of all cells, which are the grains of all ranks, come to every rank, which merges them in the
+ * canonical tree over cells. So the result depends on the grains and not on the ranks that have them. In fast mode a
+ * rank merges its items first, and is one cell.
  *
- * Invariant: a rank that shares the batch brings as many cells as it has in every batch. Those that it lacks, because it has
- * fewer samples or has failed, are empty, which merging passes over.
+ * Invariant: a rank that shares the batch brings as many cells as it has in every batch. Cells that it lacks, because
+ * it has fewer samples or has failed, are empty, and merging skips them.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
@@ -98,7 +99,7 @@ static void merge(const struct collecting *collecting, double *into, const doubl
     for (size_t i = 0; collecting->back && i < collecting->each; i++) into[i] += from[i];
 }
 
-/* What is known of cells `from` to `to` comes to the first of them. */
+/* Merges the data of cells `from` to `to` into the first of them. */
 static void merge_tree(const struct collecting *collecting, double *cells, size_t from, size_t to)
 {
     if (to - from < 2) return;
@@ -109,7 +110,7 @@ static void merge_tree(const struct collecting *collecting, double *cells, size_
     merge(collecting, cells + from * collecting->each, cells + (from + half) * collecting->each);
 }
 
-/* Everyone's cells to everyone. */
+/* Gathers the cells of all ranks on all ranks. */
 static tutti_status gather(const struct collecting *collecting)
 {
     struct tutti_pass *pass = collecting->pass;
@@ -121,7 +122,7 @@ static tutti_status gather(const struct collecting *collecting)
                         tutti_all_gather_v(comm, collects->items, collects->all, collects->counts, NULL, TUTTI_F64));
 }
 
-/* Of the items of this rank, then of all cells: what is known of the whole batch, in *whole. */
+/* Collects from this rank's items, then from all cells: *whole gets the data of the whole batch. */
 static tutti_status collect(const struct collecting *collecting, double *whole)
 {
     struct tutti_pass *pass = collecting->pass;

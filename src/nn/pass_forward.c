@@ -74,7 +74,7 @@ static tutti_status cut_grains(struct tutti_pass *pass, const tutti_batch *batch
                             "grain bounds must rise from 0 to the batch's %lld samples", (long long)batch->samples);
 }
 
-/* Fast mode: an equal share for each thread. */
+/* Fast mode: cuts the batch into an equal share for each thread. */
 static void cut_shares(struct tutti_pass *pass, const tutti_batch *batch)
 {
     int64_t shares = pass->options.threads < batch->samples ? pass->options.threads : batch->samples;
@@ -102,7 +102,8 @@ void tti_pass_done(struct tutti_pass *pass, const tutti_layer *layer)
                       tti_layer_elements(pass->model, layer));
 }
 
-/* Where the model has its values they can be found for any layer; else those of the layer that runs are there. */
+/* Returns a tensor's values. If the model has them they can be found for any layer; otherwise only those of the layer
+ * that runs are there. */
 static const float *values_of(const struct tutti_pass *pass, int tensor)
 {
     const size_t offset = pass->model->tensors[tensor].offset;
@@ -117,7 +118,7 @@ static float *rows_of(float *base, int64_t row, int64_t width)
     return base == NULL ? NULL : base + row * width;
 }
 
-/* All rows of an item, as the layer reads and writes them. */
+/* Returns the call for all rows of an item, as the layer reads and writes them. */
 static tutti_call whole_call(const struct tutti_pass *pass, const tutti_layer *layer, const struct tti_item *item,
                              int thread)
 {
@@ -191,7 +192,7 @@ tutti_call tti_pass_finishing(const struct tutti_pass *pass, const tutti_layer *
     return call;
 }
 
-/* What a residual adds: the input of its first layer. */
+/* Returns the rows that a residual adds: the input of its first layer. */
 static const float *residual_of(const struct tutti_pass *pass, const tutti_layer *layer, const struct tti_item *item,
                                 int64_t first_row)
 {
@@ -206,7 +207,7 @@ static void add_residual(tutti_call *call, const float *residual)
         tti_nn_kernels()->add(call->out, call->out, residual, (size_t)(call->rows * call->layer->outputs));
 }
 
-/* What is added to the sum over ranks comes after their meeting. */
+/* Does forward of a layer. Terms that are added to a sum over ranks come after the ranks have met. */
 static void forward_layer(tutti_call *call, const float *residual)
 {
     const tutti_layer *layer = call->layer;
@@ -216,7 +217,7 @@ static void forward_layer(tutti_call *call, const float *residual)
     if (!adds && !finished) add_residual(call, residual);
 }
 
-/* Of outputs that ranks have summed, or of which each keeps its slice. */
+/* Finishes outputs that ranks have summed, or of which each keeps its slice. */
 static void finish_layer(tutti_call *call, const float *residual)
 {
     const tutti_layer *layer = call->layer;
@@ -226,7 +227,7 @@ static void finish_layer(tutti_call *call, const float *residual)
     if (!adds) add_residual(call, residual);
 }
 
-/* Some of the layers, as threads share their items; or what is left of one after a meeting. */
+/* Some of the layers, for which threads share the items; or the rest of one layer after a meeting. */
 struct range {
     struct tutti_pass *pass;
     int from, to;
@@ -254,7 +255,7 @@ static void forward_body(void *context, int thread, int threads)
         if (pass->items[i].samples > 0) forward_item(range, &pass->items[i], thread);
 }
 
-/* True if ranks must meet between the layer and the one before it. */
+/* Returns true if ranks must meet between the layer and the one before it. */
 static bool is_apart(const struct tutti_pass *pass, int layer)
 {
     const tutti_layer *before = pass->model->layers[layer - 1];
@@ -262,9 +263,9 @@ static bool is_apart(const struct tutti_pass *pass, int layer)
            tti_layer_gathers_in(pass->model, pass->model->layers[layer]);
 }
 
-/* Of the layers up to `end`, those that run at once: all where all values are there; else each layer with tensors, and
- * those after it that have none. A meeting ends them, be it after the last one or before one that looks at the whole batch,
- * and so does a block, since the next one writes over what is in it. */
+/* Returns the end of the layers up to `end` that run at once: all of them if all values are there; otherwise each layer
+ * with tensors, and those after it that have none. They end at a meeting, after the last layer or before one that
+ * depends on the whole batch, and at a block, since the next block overwrites its data. */
 static int range_end(const struct tutti_pass *pass, int from, int end)
 {
     int to = from + 1;
@@ -274,7 +275,7 @@ static int range_end(const struct tutti_pass *pass, int from, int end)
     return to;
 }
 
-/* Of what every rank has all of each keeps its slice. */
+/* Keeps each rank's slice of an output that every rank has whole. */
 static void keep_slices(const struct tutti_pass *pass, const tutti_layer *layer)
 {
     const size_t width = (size_t)layer->outputs;
@@ -334,7 +335,7 @@ tutti_status tutti_pass_forward(tutti_pass *pass, const tutti_batch *batch, tutt
     if (batch->grain_bounds == NULL) cut_shares(pass, batch);
     tti_pass_cut_items(pass);
     pass->batch = *batch;
-    (void)tti_pass_load(pass, batch->slot); /* its boundaries */
+    (void)tti_pass_load(pass, batch->slot); /* sets its boundaries */
     status = tti_pass_forward_layers(pass, pass->layers.lo, pass->layers.hi);
     if (status != TUTTI_OK) return status;
     pass->ready = true;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Meetings of the ranks that share a model's width. Layers themselves never wait for another rank: a pass does it for them,
- * between one layer and the next, once for all items.
+ * Meetings of the ranks that share a model's width. Layers themselves never wait for another rank: a pass does this for
+ * them, between one layer and the next, once for all items.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/clock.h"

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Recomputation: what layers of a block put out and save is made again when backward comes to it. What enters a block stays,
- * and so does what leaves it, since that enters the next one; the same calls on the same rows give the same bits.
+ * Recomputation: outputs and saved values of a block's layers are made again when backward comes to it. The input of a
+ * block stays, and so does its output, since that is the input of the next one; the same calls on the same rows give
+ * the same bits.
  */
 #include "nn/pass.h"
 
-/* The last layer of the outermost residual branch that begins with this layer; -1: none does. */
+/* Returns the last layer of the outermost residual branch that begins with this layer; -1: there is none. */
 static int branch_end(const tutti_model *model, int first)
 {
     return model->layers[first]->add_to;
@@ -18,7 +19,7 @@ static bool has_branch(const tutti_model *model)
     return false;
 }
 
-/* Stages of a model may have none; a model that has none anywhere is not what was asked for. */
+/* Finds the blocks. Stages of a model may have none; a model without any is refused, since recompute was asked for. */
 tutti_status tti_pass_find_blocks(struct tutti_pass *pass)
 {
     if (!has_branch(pass->model))
@@ -64,8 +65,8 @@ size_t tti_pass_lay_out_blocks(struct tutti_pass *pass, float *memory)
     return most;
 }
 
-/* What the last one puts out is still there. Before it a layer is left out whose output neither its own backward nor that of the
- * next one looks at, such as a product before dropout. */
+/* The output of the last layer is still there. Layers before it are left out, too, if neither their own backward nor
+ * that of the next layer reads their output, such as a product before dropout. */
 int tti_pass_remade_end(const tutti_model *model, int first, int last)
 {
     tutti_layer *const *layers = model->layers;

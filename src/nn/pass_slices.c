@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of a batch that ranks share out: where slices lie, and how they are gathered and scattered. A collective needs the
- * slices of one rank to lie one after the other, and in the whole batch they do only where it is one item: else they go
- * through a staging area.
+ * Rows of a batch that ranks share out: the places of slices, and how they are gathered and scattered. A collective
+ * needs the slices of one rank to lie one after the other, and in the whole batch they do only if it is one item:
+ * otherwise they go through a staging area.
  */
 #include "nn/nn_kernels.h"
 #include "nn/pass.h"
@@ -63,7 +63,7 @@ float *tti_pass_slice(const struct tutti_pass *pass, int layer, const struct tti
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
-/* What a gradient that is to be scattered lies behind. */
+/* Returns the floats before a gradient that will be scattered. */
 static size_t gathered_floats(const struct tutti_pass *pass, const tutti_layer *layer)
 {
     return tti_layer_scatters_out(layer) ? pass->rows_most * (size_t)layer->outputs : 0;
@@ -99,7 +99,8 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* In backward's order: each gradient that is gathered takes along the sums that were made since the one before. */
+/* Returns the floats of the staging area. In backward's order, each gradient that is gathered takes along the sums that
+ * were made since the one before. */
 static size_t staged_floats(const struct tutti_pass *pass)
 {
     const tutti_model *model = pass->model;
@@ -139,13 +140,13 @@ size_t tti_pass_lay_out_slices(struct tutti_pass *pass, float *memory)
 
 /* ---- Between the batch and the staging area -------------------------------------------------------------------- */
 
-/* Blocks of ranks, in floats. */
+/* The blocks of ranks, in floats. */
 struct blocks {
     int64_t width;
     size_t counts[TTI_WIDTH_GRAINS_MOST], offsets[TTI_WIDTH_GRAINS_MOST];
 };
 
-/* `more`: floats of each rank behind its slices. */
+/* Sets the blocks. `more`: floats of each rank behind its slices. */
 static void set_blocks(const struct tutti_pass *pass, int64_t width, size_t more, struct blocks *blocks)
 {
     size_t at = 0;
@@ -195,7 +196,8 @@ static bool is_one_item(const struct tutti_pass *pass)
 
 /* ---- Gathering and scattering ---------------------------------------------------------------------------------- */
 
-/* `slices` NULL: they lie in `whole`. With `more` floats of each rank, which are in the staging area already. */
+/* Gathers slices. `slices` NULL: they lie in `whole`. With `more` floats of each rank, which are in the staging area
+ * already. */
 static tutti_status gather(struct tutti_pass *pass, const tutti_layer *layer, const float *slices, float *whole,
                            int64_t width, size_t more)
 {
@@ -218,8 +220,8 @@ static tutti_status gather(struct tutti_pass *pass, const tutti_layer *layer, co
     return status;
 }
 
-/* The sums over ranks of `whole`, to where the rank's slices lie one after the other; or, with `back`, to where they belong
- * in `to`. */
+/* Scatters the sums over ranks of `whole`: the rank's slices go to `to` one after the other or, with `back`, to their
+ * places in it. */
 static tutti_status scatter(struct tutti_pass *pass, const tutti_layer *layer, float *whole, float *to, bool back,
                             int64_t width)
 {
@@ -261,7 +263,7 @@ tutti_status tti_pass_scatter_back(struct tutti_pass *pass, const tutti_layer *l
 
 /* ---- Sums of slices -------------------------------------------------------------------------------------------- */
 
-/* Sums of layers from..to - 1, between where they stay and the staging area. */
+/* Copies sums of layers from..to - 1 between their own place and the staging area. */
 static void carry_sums(const struct tutti_pass *pass, int from, int to, float *staged, bool back)
 {
     for (int i = from; i < to; i++) {
@@ -273,7 +275,7 @@ static void carry_sums(const struct tutti_pass *pass, int from, int to, float *s
     }
 }
 
-/* The sums of ranks `from` to `to` - 1, to where those of `from` are. */
+/* Adds up the sums of ranks `from` to `to` - 1 in the place of those of `from`. */
 static void add_ranks(const struct blocks *blocks, float *staged, size_t count, int from, int to)
 {
     if (to - from == 1) return;
@@ -285,7 +287,7 @@ static void add_ranks(const struct blocks *blocks, float *staged, size_t count, 
     tti_nn_kernels()->add(left, left, staged + blocks->offsets[from + half], count);
 }
 
-/* Gathers `slices`, if any, and the sums of the layers that have none of all ranks yet. */
+/* Gathers `slices`, if any, together with the sums of layers that were not summed over ranks yet. */
 static tutti_status gather_with_sums(struct tutti_pass *pass, const tutti_layer *layer, const float *slices,
                                      float *whole, int64_t width)
 {

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Gradients of weights, part by part: within a part, the grains' gradients are made one after the other and summed in the
- * canonical tree, with one scratch layer per level of the tree. Of a layer that works on rows a grain's gradient is a sum over
- * blocks of its rows (sequence.h).
+ * Gradients of weights, part by part: within a part, the grains' gradients are made one after the other and summed in
+ * the canonical tree, with one scratch layer per level of the tree. For a layer that works on rows a grain's gradient
+ * is a sum over blocks of its rows (sequence.h).
  *
- * A tensor that several layers use gets its gradient at the turn of its owner, the first of them: that one's grain
- * gradient is then the sum of all, before any summing over grains. With how->tied each layer's gradients are summed over
- * grains by themselves, since the layers may be on different ranks.
+ * A tensor that several layers use gets its gradient at the turn of its owner, the first of them: the owner's grain
+ * gradient is then the sum of all, before any summing over grains. With how->tied each layer's gradients are summed
+ * over grains separately, since the layers may be on different ranks.
  */
 #include "nn/nn_kernels.h"
 #include "nn/pass_backward.h"
 #include <string.h>
 
-/* One part of a width grain of one layer's gradients, whose tensors lie at `base` as they lie in the gradients. */
+/* One part of a width grain of one layer's gradients; its tensors lie at `base` in the same order as in the
+ * gradients. */
 struct piece {
     const struct tti_backward *backward;
     int grain, part, thread;
@@ -60,8 +61,8 @@ static void copy_run(float *to, const float *from, size_t count)
     memcpy(to, from, count * sizeof *to);
 }
 
-/* One layer's contribution for some of an item's rows; all where `rows` is NULL. `added`: tensors that hold something to be
- * added to, as bits. */
+/* Adds one layer's contribution for some of an item's rows; all rows if `rows` is NULL. `added`: a bit for each tensor
+ * that has data to which the contribution is added. */
 static void contribute(const struct piece *piece, const tutti_layer *layer, const struct tti_item *item,
                        const struct tti_span *rows, unsigned added)
 {
@@ -85,7 +86,7 @@ static void contribute(const struct piece *piece, const tutti_layer *layer, cons
     layer->ops->backward_weights(&call);
 }
 
-/* One block of an item's rows. */
+/* Adds one block of an item's rows. */
 static void block_leaf(const struct piece *piece, const struct tti_item *item, int block, unsigned added)
 {
     const struct tutti_pass *pass = piece->backward->pass;
@@ -99,7 +100,7 @@ static void block_leaf(const struct piece *piece, const struct tti_item *item, i
         each_run(piece, clear_run, piece->base);
 }
 
-/* Blocks `from` to `to` - 1 of an item's rows into piece->base, summed in the canonical tree. */
+/* Sums blocks `from` to `to` - 1 of an item's rows into piece->base, in the canonical tree. */
 static void block_tree(const struct piece *piece, const struct tti_item *item, int from, int to, int depth,
                        unsigned added)
 {
@@ -118,7 +119,7 @@ static void block_tree(const struct piece *piece, const struct tti_item *item, i
     each_run(piece, add_run, right.base);
 }
 
-/* Those that were made for slices; in fast mode of all items. */
+/* Takes the sums that were made for slices; in fast mode those of all items. */
 static void sums_leaf(const struct piece *piece, const struct tti_item *item, unsigned added)
 {
     const struct tutti_pass *pass = piece->backward->pass;
@@ -132,7 +133,7 @@ static void sums_leaf(const struct piece *piece, const struct tti_item *item, un
     }
 }
 
-/* The part's gradient of some rows: of the layers that share its first tensor, then of the layer itself. */
+/* Computes the part's gradient for some rows: for the layers that share its first tensor, then for the layer itself. */
 static void leaf(const struct piece *piece, const struct tti_item *item)
 {
     const tutti_layer *owner = piece->backward->layer;
@@ -159,7 +160,7 @@ static void leaf(const struct piece *piece, const struct tti_item *item)
     contribute(piece, owner, item, NULL, added);
 }
 
-/* The grains from `from` to `to` into piece->base. */
+/* Sums the grains from `from` to `to` into piece->base. */
 static void tree(const struct piece *piece, int from, int to, int depth)
 {
     const struct tutti_pass *pass = piece->backward->pass;

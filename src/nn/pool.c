@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A run is announced by its number in `round`; helpers that see a new number run the body and count themselves in
- * `ended`. Both sides spin shortly, since runs follow each other closely, and then sleep on a bell. A run's end is
- * certain as long as its body ends: helpers wait for nothing else.
+ * `ended`. Both sides spin shortly, since runs follow each other closely, and then sleep on a bell. A run always ends
+ * if its body ends: helpers wait for nothing else.
  */
 #include "nn/pool.h"
 
@@ -13,7 +13,7 @@
 #include <stdalign.h>
 
 enum { PATIENCE_NS = 200000 };
-#define SLEEP_NS INT64_C(1000000000) /* how long one sleep lasts at most; then it looks again */
+#define SLEEP_NS INT64_C(1000000000) /* the longest sleep; then it checks again */
 
 static atomic_int everyone;
 
@@ -29,7 +29,7 @@ struct tti_pool {
     tti_pool_body *body; /* NULL: helpers end */
     void *context;
     alignas(64) tti_bell round;
-    alignas(64) tti_bell ended; /* helpers that have ended the round */
+    alignas(64) tti_bell ended; /* counts helpers that have ended the round */
     alignas(64) atomic_llong taken;
     struct helper helpers[];
 };

@@ -17,7 +17,7 @@ size_t tti_rank_rows_most(const tutti_model *model, int64_t samples, int items)
     const int64_t rows = samples * model->shape.rows, here = model->width.here, grains = model->width.grains;
     if (model->shape.rows % grains == 0) return (size_t)(rows / grains * here);
     const int64_t most = (rows / grains + 1 + items) *
-                         here; /* a row more in each of an item's blocks, and a part of one */
+                         here; /* one more row in each of an item's blocks, and a part of a block */
     return (size_t)(most < rows ? most : rows);
 }
 
@@ -31,7 +31,7 @@ size_t tti_boundary_floats(const tutti_model *model, int layer, int64_t samples,
 
 /* ---- Which layers ---------------------------------------------------------------------------------------------- */
 
-/* True if another layer uses the layer's tensors, or it another's. */
+/* Returns true if another layer uses the layer's tensors, or it uses another's. */
 static bool is_sharing(const tutti_model *model, const tutti_layer *layer)
 {
     bool sharing = layer->shared_with >= 0;
@@ -45,8 +45,8 @@ static bool works_on_rows(const tutti_model *model, const tutti_layer *layer)
            layer->gathers == 0 && !is_sharing(model, layer);
 }
 
-/* True if a layer that has all rows may leave each rank its slice of them. What is summed over ranks and then changed, by an
- * activation, is wanted whole: backward looks at it again. */
+/* Returns true if a layer that has all rows may leave each rank its slice of them. An output that is summed over ranks
+ * and then changed by an activation must stay whole: backward reads it again. */
 static bool can_scatter(const tutti_layer *layer)
 {
     if (layer->outputs == 0 || layer->gathers > 0) return false;
@@ -54,14 +54,15 @@ static bool can_scatter(const tutti_layer *layer)
     return layer->cut == TUTTI_CUT_WHOLE || layer->cut == TUTTI_CUT_INPUTS || layer->cut == TUTTI_CUT_CLASSES;
 }
 
-/* True if slices are of use behind the layer. */
+/* Returns true if slices are of use behind the layer. */
 static bool should_scatter(const tutti_model *model, const tutti_layer *layer)
 {
     const tutti_layer *next = model->layers[layer->index + 1];
     return layer->add_from >= 0 || next->add_to >= 0 || works_on_rows(model, next);
 }
 
-/* In order: a layer can do slices where the one before it gives them. `whole`: outputs that must be whole. */
+/* Goes through the layers in order: a layer can work on slices if the one before it gives them. `whole`: outputs that
+ * must be whole. */
 static void slice_layers(tutti_model *model, const bool *whole)
 {
     for (int i = 0; i + 1 < model->layer_count; i++) {
@@ -72,7 +73,8 @@ static void slice_layers(tutti_model *model, const bool *whole)
     }
 }
 
-/* What a residual adds lies as what it is added to. True if another output must be whole for that. */
+/* A residual's rows must be laid out like those to which they are added. Returns true if another output must be whole
+ * for that. */
 static bool find_odd(const tutti_model *model, bool *whole)
 {
     bool odd = false;

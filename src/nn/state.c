@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * States of layers: numbers that a model keeps and saves, and does not train. All ranks that have the layer have all of them,
- * whatever else is shared out, and change them alike.
+ * States of layers: numbers that a model keeps and saves, and does not train. All ranks that have the layer have all of
+ * its states, whatever else is shared out, and change them in the same way.
  */
 #include "nn/model.h"
 

@@ -21,7 +21,7 @@ int64_t tti_grains_length(const tutti_model *model, int64_t length, int sections
 
 /* ---- Pieces of tensors ----------------------------------------------------------------------------------------- */
 
-/* A tensor as (outer, length, inner), `length` being the dimension that is cut. */
+/* A tensor as (outer, length, inner), where `length` is the dimension that is cut. */
 struct cut_view {
     size_t outer, length, inner;
     size_t sections;
@@ -73,7 +73,7 @@ int64_t tti_piece_extent(const tutti_model *model, const tutti_tensor *tensor, i
     return cut ? piece_length(model, tensor, grain) : tensor->shape[dimension];
 }
 
-/* One run, as much of it as is in `within`. */
+/* Calls `run` for the part of one run that is in `within`. */
 static void clip_run(struct tti_span within, size_t local, struct tti_span global, tti_piece_run *run, void *context)
 {
     const size_t lo = global.lo > within.lo ? global.lo : within.lo, hi = global.hi < within.hi ? global.hi : within.hi;
@@ -160,7 +160,7 @@ int tutti_call_grains(const tutti_call *call)
     return call->layer->cut == TUTTI_CUT_WHOLE ? 1 : call->model->width.here;
 }
 
-/* Where a grain lies in a row of `whole` floats of which this rank has those of its grains. */
+/* Finds the place of a grain in a row of `whole` floats of which this rank has those of its grains. */
 static void row_range(const tutti_call *call, int64_t whole, int sections, int grain, int64_t *from, int64_t *to)
 {
     const struct tti_width *width = &call->model->width;
@@ -215,7 +215,7 @@ struct sum {
     int64_t first, rows, width;
 };
 
-/* The grains from `from` to `to` into `out`. */
+/* Sums the grains from `from` to `to` into `out`. */
 static void sum_tree(const struct sum *sum, int from, int to, int depth, float *out)
 {
     if (to - from == 1) {
