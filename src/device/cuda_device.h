@@ -29,8 +29,8 @@ struct tti_cuda_device {
     bool same_pointers; /* registered host memory has the same address on the device */
     bool shares;        /* memory can be shared by descriptor */
     size_t granularity; /* granularity of such memory */
-    struct tti_cuda_access
-        users[TTI_CUDA_USERS]; /* this GPU, and those that reach its memory: all memory is accessible to them */
+    /* this GPU, and those that reach its memory: all memory is accessible to them */
+    struct tti_cuda_access users[TTI_CUDA_USERS];
     size_t user_count;
     _Atomic(const char *) last_kernel; /* the kernel that was launched last, for errors */
     pthread_mutex_t lock;              /* guards the modules and the marks */

@@ -53,9 +53,8 @@ struct tti_board_page {
     _Atomic uint64_t lost;       /* see tti_board_settle: an epoch + 1, and below it the number of ends */
     _Atomic int32_t noted;       /* how many notes there are; only the launcher's guard writes it */
     _Atomic int32_t excluded; /* the launcher that decides does not hear this host; the others may go on without it */
-    char master
-        /* where process 0 waits after its host was lost; written before the generation. "": where it was at first */
-        [MASTER_BYTES];
+    /* where process 0 waits after its host was lost; written before the generation. "": where it was at first */
+    char master[MASTER_BYTES];
     /* [count] notes in the order in which processes ended; behind them marks [count] (mark_of), late [size] (late_of),
      * and rows */
     _Alignas(8) struct note notes[];

@@ -30,8 +30,8 @@ struct tti_cluster_rank {
 struct tti_cluster_local_rank {
     int rank;
     struct tti_world *world; /* of its host; one reference for each local rank, which the holder releases */
-    struct tti_transport
-        *transport; /* to all other ranks, connected; NULL: all are on one host. The holder closes it */
+    /* to all other ranks, connected; NULL: all are on one host. The holder closes it */
+    struct tti_transport *transport;
 };
 
 struct tti_cluster {

@@ -35,8 +35,8 @@ struct tti_rendezvous {
      * after the other. NULL or "": all ranks are on this host and meet by the job's name. */
     const char *address;
     const struct tti_key *key; /* NULL only without an address */
-    const char
-        *interface; /* NULL or "": rank 0 listens on all, or as said above; otherwise on this one, and at `address` */
+    /* NULL or "": rank 0 listens on all, or as said above; otherwise on this one, and at `address` */
+    const char *interface;
     const struct tti_apart *apart; /* where other ranks of this host may wait; NULL: none can be waiting elsewhere */
     /* The board of this host's launcher, or NULL. It is read up to the end of the first exchange: with a board there
      * must be a second exchange, before any rank goes its own way. It stays until the meeting is closed. */

@@ -30,8 +30,8 @@ struct tti_rank_info {
     int32_t process; /* an index into tti_world.processes */
     int32_t pid;
     _Atomic uint32_t attaches; /* it reads and writes other processes' memory; set when its first comm is made */
-    _Atomic int32_t
-        served_at; /* the rank on whose bell this rank's service thread sleeps: one thread may serve several ranks */
+    /* the rank on whose bell this rank's service thread sleeps: one thread may serve several ranks */
+    _Atomic int32_t served_at;
     _Alignas(64) tti_bell bell;
 };
 

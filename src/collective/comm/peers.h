@@ -48,25 +48,27 @@ enum tti_news {
 
 /* Agreements of ranks: which of them are lost, and on values. */
 struct tti_decision_ops {
-    /* Called by the rank that breaks the comm, before anyone can read the failure: fixes which ranks are lost, for all. */
+    /* Called by the rank that breaks the comm, before anyone can read the failure: fixes which ranks are lost, for
+     * all. */
     void (*settle_lost)(tutti_comm *comm);
-    /* Returns true if that rank is lost as the last decision has it: the one that broke the comm, or the last agreement that this
-     * rank took part in. The same on all ranks that know of the same decision. */
+    /* Returns true if that rank is lost as the last decision has it: the one that broke the comm, or the last agreement
+     * that this rank took part in. The same on all ranks that know of the same decision. */
     bool (*was_lost)(tutti_comm *comm, int rank);
-    /* Blocks until every rank of the comm, which may be broken, has given its value, has left, or is lost. All that take part get
-     * the same outcome: OK with the same values, ERR_TIMEOUT or ERR_MISMATCH; after these two nobody agrees on the comm any more.
-     * ERR_EXCLUDED: the others go on without this rank, or are too few. ERR_MEMORY is told. */
+    /* Blocks until every rank of the comm, which may be broken, has given its value, has left, or is lost. All that
+     * take part get the same outcome: OK with the same values, ERR_TIMEOUT or ERR_MISMATCH; after these two nobody
+     * agrees on the comm any more. ERR_EXCLUDED: the others go on without this rank, or are too few. ERR_MEMORY is
+     * told. */
     tutti_status (*agree)(tutti_comm *comm, struct tti_agreement *agreement);
 };
 
 struct tti_peers_ops {
     const char *name;
-    /* Returns the first rank from `first` on that is known to be lost, or -1, and writes who it was, for people: "pid 17".
-     * `polls`: asks the system too. */
+    /* Returns the first rank from `first` on that is known to be lost, or -1, and writes who it was, for people: "pid
+     * 17". `polls`: asks the system too. */
     int (*find_lost)(const tutti_comm *comm, int first, bool polls, char *who, size_t bytes);
     enum tti_presence (*presence)(const tutti_comm *comm, int rank);
-    /* Returns a rank without which the running collective cannot end and that never comes to it, or -1. `awaited`: the rank
-     * that the collective waits for now. */
+    /* Returns a rank without which the running collective cannot end and that never comes to it, or -1. `awaited`: the
+     * rank that the collective waits for now. */
     int (*find_absent)(const tutti_comm *comm, int awaited);
     /* Writes "rank 2's last call was #7 barrier at a.c:10". */
     void (*describe)(const tutti_comm *comm, int rank, char *text, size_t bytes);
@@ -76,8 +78,8 @@ struct tti_peers_ops {
     void (*show_wait)(tutti_comm *comm, const struct tti_wait_record *now, uint64_t stand);
     /* Gets what is known of a rank's present wait. Returns a number that changes when the rank is seen to move. */
     uint64_t (*read_wait)(const tutti_comm *comm, int rank, struct tti_wait_record *record);
-    /* Sleeps at most `timeout_ns`, in a wait of `waited_ns` so far, unless something has come after all: announces itself,
-     * polls once more, sleeps. Returns what the poll did. */
+    /* Sleeps at most `timeout_ns`, in a wait of `waited_ns` so far, unless something has come after all: announces
+     * itself, polls once more, sleeps. Returns what the poll did. */
     tutti_status (*sleep)(tutti_comm *comm, const struct tti_waitable *waitable, int64_t waited_ns, int64_t timeout_ns);
     /* Ends another thread's sleep. */
     void (*wake)(tutti_comm *comm);

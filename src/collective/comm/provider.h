@@ -15,15 +15,15 @@ struct tti_op;
 
 struct tti_provider_ops {
     const char *name;
-    /* Takes an op that has begun as far as it goes without moving much, so that the others see this rank come. Returns what
-     * progress does. */
+    /* Takes an op that has begun as far as it goes without moving much, so that the others see this rank come. Returns
+     * what progress does. */
     tutti_status (*issue)(struct tti_op *op);
     /* Takes the op as far as it goes: OK at its end, IN_PROGRESS, or the error that broke the comm. */
     tutti_status (*progress)(struct tti_op *op);
     /* Called when the op failed and the comm is broken: from then on this rank touches no memory of the others. */
     void (*stop)(struct tti_op *op);
-    /* Returns true once nobody can touch the failed op's buffers any more. Past `until_ns` it makes sure of that (it may block
-     * then) or quarantines them, and returns true. */
+    /* Returns true once nobody can touch the failed op's buffers any more. Past `until_ns` it makes sure of that (it
+     * may block then) or quarantines them, and returns true. */
     bool (*fence)(struct tti_op *op, int64_t until_ns);
 };
 

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Traces: what a rank did when, kept in memory and written to a file when its comm is freed (docs/tracing.md). A comm that
- * is not traced has no trace (NULL), and pays one branch at each of the places below.
+ * Traces: what a rank did when, kept in memory and written to a file when its comm is freed (docs/tracing.md). A comm
+ * that is not traced has no trace (NULL), and pays one branch at each of the places below.
  *
  * A trace has two rows, each of which one thread at a time writes to: operations, by whoever is busy with the comm, and
  * messages, by the same, or by the caller while none are in flight. Time is read as seldom as can be: a step begins
  * where the one before it ended, and a step that moves little and waits for nobody gets no time of its own.
  *
- * A small operation between ranks that share memory takes about as long as reading the clock a dozen times. It is recorded
- * as soon as this rank has entered, while the others' data are on their way; what it would delay is not timed: its end is
- * the last reading of a poll that found nothing. When it has to wait for long after all it is timed from there on, with its
- * steps.
+ * A small operation between ranks that share memory takes about as long as reading the clock a dozen times. It is
+ * recorded as soon as this rank has entered, while the others' data are on their way; what it would delay is not timed:
+ * its end is the last reading of a poll that found nothing. When it has to wait for long after all it is timed from
+ * there on, with its steps.
  */
 #ifndef TTI_COLLECTIVE_TRACE_H
 #define TTI_COLLECTIVE_TRACE_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A trace's file: a JSON array of events, one per line, as chrome://tracing and Perfetto read it. Every rank appends its
- * part when it frees a comm, under a lock, so that the file is whole whenever nobody holds the lock, whoever died before.
- * All processes empty it before they join, and none can write before all have joined.
+ * A trace's file: a JSON array of events, one per line, as chrome://tracing and Perfetto read it. Every rank appends
+ * its part when it frees a comm, under a lock, so that the file is whole whenever nobody holds the lock, whoever died
+ * before. All processes empty it before they join, and none can write before all have joined.
  */
 #include "base/clock.h"
 #include "base/status.h"

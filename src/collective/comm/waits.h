@@ -55,11 +55,11 @@ struct tti_own_wait {
     uint64_t known; /* the digest at its last poll */
 };
 
-/* Brings the own record up to date: rank, awaited, doing, sure and what are those of `now`. A wait is another one, with a new
- * number, if the awaited rank, `sure` or `stand` changed. Returns true if it is still the same. */
+/* Brings the own record up to date: rank, awaited, doing, sure and what are those of `now`. A wait is another one, with
+ * a new number, if the awaited rank, `sure` or `stand` changed. Returns true if it is still the same. */
 bool tti_wait_renew(struct tti_own_wait *own, const struct tti_wait_record *now, uint64_t stand);
-/* The rank has polled and looks again at what the awaited ranks do: `known` is their digest, if they have taken all that this rank
- * did before its wait; else 0. */
+/* The rank has polled and looks again at what the awaited ranks do: `known` is their digest, if they have taken all
+ * that this rank did before its wait; else 0. */
 void tti_wait_poll(struct tti_own_wait *own, uint64_t known);
 
 /* Returns a digest of the present waits of the ranks that `rank` waits for: of `awaited`, or of all others. 0: one of
@@ -67,13 +67,13 @@ void tti_wait_poll(struct tti_own_wait *own, uint64_t known);
 uint64_t tti_waits_digest(const struct tti_waits *waits, int rank, int awaited);
 /* Returns true if the rank waits, in the end, for itself, and its wait can never end. */
 bool tti_waits_forever(const struct tti_waits *waits, int rank);
-/* Returns the rank at the end of the chain of waits that begins with `rank` waiting for `awaited`: one that runs or waits for
- * anyone; `awaited` itself if the chain comes round. */
+/* Returns the rank at the end of the chain of waits that begins with `rank` waiting for `awaited`: one that runs or
+ * waits for anyone; `awaited` itself if the chain comes round. */
 int tti_waits_blame(const struct tti_waits *waits, int rank, int awaited);
 /* Writes that chain from `awaited` on: "; rank 2 waits in #7 barrier at a.c:10 for rank 1". */
 void tti_waits_describe(const struct tti_waits *waits, int rank, int awaited, char *text, size_t bytes);
-/* If that chain ends with a rank that waits for anyone, writes what the ranks wait in that are not on it: each of them could have
- * ended that wait. Else writes "". */
+/* If that chain ends with a rank that waits for anyone, writes what the ranks wait in that are not on it: each of them
+ * could have ended that wait. Else writes "". */
 void tti_waits_describe_others(const struct tti_waits *waits, int rank, int awaited, char *text, size_t bytes);
 
 #endif

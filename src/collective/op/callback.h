@@ -2,9 +2,10 @@
  *
  * Callbacks of ops that have ended.
  *
- * Invariant: a callback is called exactly once for each end of its op, by a thread that holds neither a lock nor the right to
- * take ops forward: whoever ended the op puts the callback on the list of those that are due, and calls it, or leaves it to
- * the service thread, after it has given the right back. A comm is not freed before all its callbacks have returned.
+ * Invariant: a callback is called exactly once for each end of its op, by a thread that holds neither a lock nor the
+ * right to take ops forward: whoever ended the op puts the callback on the list of those that are due, and calls it, or
+ * leaves it to the service thread, after it has given the right back. A comm is not freed before all its callbacks have
+ * returned.
  */
 #ifndef TTI_COLLECTIVE_CALLBACK_H
 #define TTI_COLLECTIVE_CALLBACK_H

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Many pieces in one op (tutti_all_reduce_many and the like). It runs in rounds, each an operation of the comm like any
- * other: small pieces are packed, as many as fit the comm's pack, and unpacked when the round has ended; every larger one
- * is a round of its own, on its own buffers.
+ * other: small pieces are packed, as many as fit the comm's pack, and unpacked when the round has ended; every larger
+ * one is a round of its own, on its own buffers.
  *
- * Invariant: which pieces make a round follows from their counts alone, and every round's signature covers all counts. So
- * ranks run the same rounds, or see in the first one that they differ. Ops of a comm run one at a time: one pack is enough.
+ * Invariant: which pieces make a round follows from their counts alone, and every round's signature covers all counts.
+ * So ranks run the same rounds, or see in the first one that they differ. Ops of a comm run one at a time: one pack is
+ * enough.
  */
 #ifndef TTI_COLLECTIVE_MANY_H
 #define TTI_COLLECTIVE_MANY_H

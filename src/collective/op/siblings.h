@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Siblings are ranks of one comm in one process: threads, which share all memory. Two that give the same memory as output,
- * such as a global variable, would overwrite each other's results. Every sibling shows on a board, which all of them share,
- * where its output lies, and since which operation.
+ * Siblings are ranks of one comm in one process: threads, which share all memory. Two that give the same memory as
+ * output, such as a global variable, would overwrite each other's results. Every sibling shows on a board, which all of
+ * them share, where its output lies, and since which operation.
  *
- * Invariant: an output is shown before the operation begins, and only when it is another than before. While outputs stay the
- * same nobody writes to the board, and all that is read is its count of changes. Where all ranks meet, as in an all_reduce,
- * all outputs are in use at the same time: who has changed his, or sees that somebody has, compares at the end, so at least
- * one of two that overlap breaks the comm. In other operations a rank may have ended, and freed what another has got since:
- * there who shows a new output compares it with those that were shown for the same operation and are still in use.
+ * Invariant: an output is shown before the operation begins, and only when it is another than before. While outputs
+ * stay the same nobody writes to the board, and all that is read is its count of changes. Where all ranks meet, as in
+ * an all_reduce, all outputs are in use at the same time: who has changed his, or sees that somebody has, compares at
+ * the end, so at least one of two that overlap breaks the comm. In other operations a rank may have ended, and freed
+ * what another has got since: there who shows a new output compares it with those that were shown for the same
+ * operation and are still in use.
  */
 #ifndef TTI_COLLECTIVE_SIBLINGS_H
 #define TTI_COLLECTIVE_SIBLINGS_H

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An op on memory of a device that the host carries out: its data are copied to pinned memory, the ranks do the collective
- * there, and the results are copied back. Large ones go in rounds, each an operation of the comm like any other: while the
- * host works on one round, the next ones are copied in and the ones before are copied out.
+ * An op on memory of a device that the host carries out: its data are copied to pinned memory, the ranks do the
+ * collective there, and the results are copied back. Large ones go in rounds, each an operation of the comm like any
+ * other: while the host works on one round, the next ones are copied in and the ones before are copied out.
  *
- * Invariant: what makes a round follows from counts that all ranks know alike, so all run the same rounds. A slot of pinned
- * memory is one round's until its results have been copied out.
+ * Invariant: what makes a round follows from counts that all ranks know alike, so all run the same rounds. A slot of
+ * pinned memory is one round's until its results have been copied out.
  */
 #ifndef TTI_COLLECTIVE_STAGING_H
 #define TTI_COLLECTIVE_STAGING_H

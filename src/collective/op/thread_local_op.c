@@ -2,15 +2,15 @@
  *
  * The right to take a comm's ops forward, and the thread-local op.
  *
- * Most ops are small, alone on their comm, and waited for by the thread that started them, soon. Such an op stays in the
- * comm's own op, as a blocking call does, and its thread keeps the right from one op to the next: between its start and its
- * end nothing is locked, copied or exchanged with other threads. Everybody else takes the right from its keeper when needed,
- * and with it the op, which goes to the queue then: the service thread when the op was there at two of its looks, other
- * threads when they use its handle, the keeper itself for the next call or when the op takes long.
+ * Most ops are small, alone on their comm, and waited for by the thread that started them, soon. Such an op stays in
+ * the comm's own op, as a blocking call does, and its thread keeps the right from one op to the next: between its start
+ * and its end nothing is locked, copied or exchanged with other threads. Everybody else takes the right from its keeper
+ * when needed, and with it the op, which goes to the queue then: the service thread when the op was there at two of its
+ * looks, other threads when they use its handle, the keeper itself for the next call or when the op takes long.
  *
- * Invariant of `busy`: who keeps the right says `inside` and then looks whether it is still kept; who asks says so and then
- * looks for `inside`. Asking is rare, so it fences for both (tti_fence_rare); one of the two sees the other. A comm has one
- * keeper for life, so `inside` has one writer.
+ * Invariant of `busy`: who keeps the right says `inside` and then looks whether it is still kept; who asks says so and
+ * then looks for `inside`. Asking is rare, so it fences for both (tti_fence_rare); one of the two sees the other. A
+ * comm has one keeper for life, so `inside` has one writer.
  */
 #include "collective/op/thread_local_op.h"
 #include "base/sim.h"

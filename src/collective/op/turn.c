@@ -104,7 +104,8 @@ tutti_status tti_turn_put_reached(struct tti_started *started, tutti_error *erro
     return turn->number != 0 ? TUTTI_OK : tti_gate_put_reached(&turn->gate->gate, turn->stream, &turn->number, error);
 }
 
-/* The host carries it out when its stream has come. Without memory it ends there, and breaks the comm: the others wait. */
+/* The host carries it out when its stream has come. Without memory it ends there, and breaks the comm: the others
+ * wait. */
 static void hand_to_host(struct tti_started *started)
 {
     tutti_comm *comm = started->op.comm;

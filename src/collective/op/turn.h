@@ -2,22 +2,24 @@
  *
  * Collectives that are put on a stream of a device.
  *
- * The ranks first meet on the host: whoever differs is told before anything is touched. Then one of two things carries the
- * op out:
- *   - the host, at a gate (gate.h): on a comm of its own beside the caller's (`data`), when the stream has come, while the
- *     stream stands still. So it is on device `host`, and where data are staged;
- *   - the device itself: a *device provider* puts the op on the streams, and the host only watches until it has ended. The op
- *     *flies* then: it lies in the queue of `data` without running there, and later ones are issued while it does.
+ * The ranks first meet on the host: whoever differs is told before anything is touched. Then one of two things carries
+ * the op out:
+ *   - the host, at a gate (gate.h): on a comm of its own beside the caller's (`data`), when the stream has come, while
+ *     the stream stands still. So it is on device `host`, and where data are staged;
+ *   - the device itself: a *device provider* puts the op on the streams, and the host only watches until it has ended.
+ *     The op *flies* then: it lies in the queue of `data` without running there, and later ones are issued while it
+ *     does.
  *
- * Invariant, since streams may share a queue of the hardware: a stream is told to wait for the end of an op only when all
- * ranks have put on their streams what that op waits for. So the order of submission is an order in which all can be done.
+ * Invariant, since streams may share a queue of the hardware: a stream is told to wait for the end of an op only when
+ * all ranks have put on their streams what that op waits for. So the order of submission is an order in which all can
+ * be done.
  *   1  the caller puts "reached" on its stream, or what a provider needs of it
  *   2  the ranks meet: by a barrier, or where a provider wants to see the others' buffers by an all_gather of these
- *   3  the host: the op goes to the queue of `data`, waits there until its stream has reached it, runs, and lets it go on.
- *      A provider: rank 0, the launcher, issues the op, and a broadcast tells all what became of it (struct tti_verdict); or
- *      every rank issues its part
- *   4  blocking form: the caller's stream waits until the op has ended. The other form leaves that to tutti_stream_wait: it
- *      does all of this on a stream of the comm's own, which begins where the caller's was
+ *   3  the host: the op goes to the queue of `data`, waits there until its stream has reached it, runs, and lets it go
+ *      on. A provider: rank 0, the launcher, issues the op, and a broadcast tells all what became of it (struct
+ *      tti_verdict); or every rank issues its part
+ *   4  blocking form: the caller's stream waits until the op has ended. The other form leaves that to
+ *      tutti_stream_wait: it does all of this on a stream of the comm's own, which begins where the caller's was
  */
 #ifndef TTI_COLLECTIVE_TURN_H
 #define TTI_COLLECTIVE_TURN_H
@@ -105,13 +107,13 @@ struct tti_device_provider {
     bool (*supports)(const struct tti_streams *streams, const struct tti_op *op);
     /* Bytes that each rank shows of an op. */
     size_t (*shown_bytes)(const struct tti_op *op);
-    /* Puts on the stream that this rank is ready, and fills in what it shows, and `connects`. On the launcher, notes in the verdict what stands
-     * against the op already. A failure has put nothing there. */
+    /* Puts on the stream that this rank is ready, and fills in what it shows, and `connects`. On the launcher, notes in
+     * the verdict what stands against the op already. A failure has put nothing there. */
     tutti_status (*show)(struct tti_started *started, tutti_error *error);
     /* On the launcher, when all have shown theirs: issues it, and fills in the verdict. */
     void (*launch)(struct tti_started *started);
-    /* Every rank is a launcher: each issues its own part when all have met, and there is no second meeting. A verdict that is
-     * not OK breaks the comm. */
+    /* Every rank is a launcher: each issues its own part when all have met, and there is no second meeting. A verdict
+     * that is not OK breaks the comm. */
     bool everyone;
     /* True once this rank's stream has come to it. Never enters a driver. */
     bool (*reached)(const struct tti_started *started);
@@ -119,8 +121,9 @@ struct tti_device_provider {
     tutti_status (*follow)(struct tti_started *started, struct tti_stream *stream, tutti_error *error);
     /* The comm has failed between the launch and its verdict: whatever was issued touches nothing any more, soon. */
     void (*abandon)(struct tti_streams *streams);
-    /* One of its streams is given up: what is on it, and may run on data that are not there, touches nothing once this returns, on
-     * any rank, and no op that has not ended is taken for done. By any thread; may block for a bounded time. */
+    /* One of its streams is given up: what is on it, and may run on data that are not there, touches nothing once this
+     * returns, on any rank, and no op that has not ended is taken for done. By any thread; may block for a bounded
+     * time. */
     void (*give_up)(struct tti_streams *streams);
     /* Makes anew what this rank had on its device, which was opened again. No op of the comm is on it, and the other ranks do
      * not take part. May be called again after a failure. */
@@ -144,8 +147,8 @@ static inline bool tti_turn_flies(const struct tti_started *started)
     return started->turn != NULL && started->turn->flies;
 }
 
-/* For whoever is busy with the op's comm. Whether its stream has come to it: OK, IN_PROGRESS, or the error that broke the
- * comm since it never will. */
+/* For whoever is busy with the op's comm. Whether its stream has come to it: OK, IN_PROGRESS, or the error that broke
+ * the comm since it never will. */
 tutti_status tti_turn_come(struct tti_started *started);
 /* True while so many of its comm's ops fly that no more are launched. */
 static inline bool tti_turn_is_crowded(const struct tti_started *started)

@@ -80,8 +80,8 @@ static void describe_call(const struct watch *watch, char text[TTI_WAIT_WHAT])
     snprintf(text, TTI_WAIT_WHAT, "%s%.*s", number, (int)(TTI_WAIT_WHAT - 1 - strlen(number)), what);
 }
 
-/* What a rank does, and those it waits for: "; rank 1 waits in recv with tag 3 at cli_train.c:12 for rank 2; rank 2's last call
- * was …". */
+/* What a rank does, and those it waits for: "; rank 1 waits in recv with tag 3 at cli_train.c:12 for rank 2; rank 2's
+ * last call was …". */
 static void describe_chain(const tutti_comm *comm, int rank, char *text, size_t bytes)
 {
     struct tti_waits waits = tti_comm_waits(comm);
@@ -173,8 +173,8 @@ static tutti_status check_others(struct watch *watch)
                           (long long)late->op.deadline_ms);
 }
 
-/* A peer that left will not come any more; nor will who is waited for, where that one needs another that left. Messages see
- * to it themselves (message.c). */
+/* A peer that left will not come any more; nor will who is waited for, where that one needs another that left. Messages
+ * see to it themselves (message.c). */
 static tutti_status check_left(struct watch *watch)
 {
     tutti_comm *comm = watch->comm;
@@ -214,8 +214,8 @@ static uint64_t fill_record(const struct watch *watch, struct tti_wait_record *n
     return stand;
 }
 
-/* Shows what this rank waits in, and finds out whether that can ever end. A message beside collectives leaves it to these to show
- * theirs: others wait for them. One that nobody waits for is not shown. */
+/* Shows what this rank waits in, and finds out whether that can ever end. A message beside collectives leaves it to
+ * these to show theirs: others wait for them. One that nobody waits for is not shown. */
 static tutti_status check_waits(struct watch *watch)
 {
     tutti_comm *comm = watch->comm;

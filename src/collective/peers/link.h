@@ -5,10 +5,10 @@
  *
  * A packet is a frame with data. Packets for one purpose leave, and arrive, in the order in which they are sent. A
  * packet leaves
- *   within the window   if no more than TTI_LINK_WINDOW bytes of such packets were not received, as far as the receiver has
- *                       said (GRANT);
- *   when it is posted   if the receiver has said that it waits for it (GRANT too): the k-th such packet for the k-th that is
- *                       posted there;
+ *   within the window   if no more than TTI_LINK_WINDOW bytes of such packets were not received, as far as the receiver
+ *                       has said (GRANT);
+ *   when it is posted   if the receiver has said that it waits for it (GRANT too): the k-th such packet for the k-th
+ *                       that is posted there;
  *   when it is accepted, which is now: the layer above has asked the receiver by itself.
  * Packets that may not leave yet are held back, in order. Data that arrive are written to their place if the receiver
  * knows it when they begin to arrive; else they are put aside. A transport needs the memory of a packet until the
@@ -74,8 +74,8 @@ struct tti_lanes;
 
 struct tti_aside *tti_aside_new(int peer, const struct tti_frame_head *head); /* NULL: no memory */
 
-/* Sends a packet, or holds it back until it may go. The caller has set the head, `data`, `leaves` and `gone`. Returns true if it
- * is done already. */
+/* Sends a packet, or holds it back until it may go. The caller has set the head, `data`, `leaves` and `gone`. Returns
+ * true if it is done already. */
 bool tti_link_send(struct tti_lane *lane, enum tti_purpose purpose, struct tti_packet *packet);
 /* Returns true if so many more bytes fit into the window. */
 bool tti_link_has_room(const struct tti_lane *lane, enum tti_purpose purpose, uint64_t bytes);

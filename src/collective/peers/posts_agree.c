@@ -2,13 +2,14 @@
  *
  * Agreement of ranks that share memory, also on a comm that is broken, and while more of them die.
  *
- * Agreements of a comm are numbered. A rank takes part in number n by writing what it gives, and then n, into its post. It waits
- * until every other rank has done so, has left, or is lost, and then decides n in the area by compare-and-swap, unless another
- * has. Nobody coordinates, so it does not matter who dies.
+ * Agreements of a comm are numbered. A rank takes part in number n by writing what it gives, and then n, into its post.
+ * It waits until every other rank has done so, has left, or is lost, and then decides n in the area by
+ * compare-and-swap, unless another has. Nobody coordinates, so it does not matter who dies.
  *
- * Invariants. A rank that is lost writes nothing any more: when all others are seen to have come or to be gone, who has taken part
- * in n is final, and every rank reads the same from the posts. A rank comes to n + 1 only after n was decided; so the values of n
- * stay until all who took part have read them: two places each are enough. A decision that failed is the last one of its comm.
+ * Invariants. A rank that is lost writes nothing any more: when all others are seen to have come or to be gone, who has
+ * taken part in n is final, and every rank reads the same from the posts. A rank comes to n + 1 only after n was
+ * decided; so the values of n stay until all who took part have read them: two places each are enough. A decision that
+ * failed is the last one of its comm.
  */
 #include "base/clock.h"
 #include "base/log.h"

@@ -9,15 +9,16 @@
  *
  * Paths, and their requirements:
  *   STAGED   data small enough for the slot that carries the entry: staged before entering, so that a rank waits only
- *            for the ranks whose data it needs. A little larger data are staged by ranks whose buffers are private, before
- *            they meet; that is enough when all ranks' are, and of a broadcast when the root's is.
+ *            for the ranks whose data it needs. A little larger data are staged by ranks whose buffers are private,
+ *            before they meet; that is enough when all ranks' are, and of a broadcast when the root's is.
  *   DIRECT   every buffer can be read and written by every rank, between the entry and the exit of the operation.
- *   ATTACH   every buffer can be read by every rank (cross-memory attach). A rank writes its own only, but for a broadcast's
- *            root, which may write others'.
+ *   ATTACH   every buffer can be read by every rank (cross-memory attach). A rank writes its own only, but for a
+ *            broadcast's root, which may write others'.
  *   BOUNCE   no rank can reach another's buffers: chunks go through bounce buffers, two in flight.
  *   MESSAGES ranks share nothing: data travel in messages (plan_message.h).
- * STAGED and MESSAGES have no meeting. The others begin with a meeting: nothing is touched before all ranks have entered. Where
- * ranks reach each other's buffers, they end with leaving: a buffer is its owner's again when all ranks have left.
+ * STAGED and MESSAGES have no meeting. The others begin with a meeting: nothing is touched before all ranks have
+ * entered. Where ranks reach each other's buffers, they end with leaving: a buffer is its owner's again when all ranks
+ * have left.
  *
  * Messages. SEND and RECV only post; AWAIT and DRAIN wait. The k-th SEND from rank a to rank b matches the k-th RECV of
  * b from a, with as many bytes, 0 included. Messages of a pair arrive in order; those of different peers in any. Until

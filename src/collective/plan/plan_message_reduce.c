@@ -4,9 +4,9 @@
  * posts the receives of a window and one that does the rest. Large ones: plan_message_slices.c.
  *
  *   flat      every member sends its contribution to the root, or to all
- *   doubling  recursive doubling: in round j a member exchanges all it holds with the one whose number differs in bit j.
- *             Members past the largest power of two hand theirs to one before it first, and get the result from it; with
- *             message_paired those past half of that.
+ *   doubling  recursive doubling: in round j a member exchanges all it holds with the one whose number differs in bit
+ *             j. Members past the largest power of two hand theirs to one before it first, and get the result from it;
+ *             with message_paired those past half of that.
  *   tree      a binomial tree of members, in which the root keeps its own place
  *   scanning  recursive doubling, in which a rank keeps the subtrees of lower ranks that it receives
  */
