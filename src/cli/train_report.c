@@ -278,7 +278,7 @@ static void print_summary(const struct train_report *report, const tutti_trainer
 int train_report_close(struct train_report *report, const tutti_trainer *trainer, uint64_t hash)
 {
     const struct train_values *values = report->values;
-    int status = report->metrics_lost ? CLI_FAILED : CLI_OK;
+    int status = CLI_OK;
     if (report->count > 1) train_plot_terminal(report->text, report->points, report->count, report->about.entropy);
     print_summary(report, trainer, hash);
     if (values->plot[0] != '\0' && !train_plot_svg(values->plot, report->points, report->count, report->about.entropy))
@@ -287,5 +287,7 @@ int train_report_close(struct train_report *report, const tutti_trainer *trainer
         status = cli_fail("train", "--metrics %s: %s", values->metrics, strerror(errno));
     free(report->points);
     (void)fflush(report->text);
+    if (report->metrics_lost)
+        status = cli_fail("train", "--metrics %s lacks steps: writing them failed", values->metrics);
     return status;
 }

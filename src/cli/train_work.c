@@ -457,7 +457,8 @@ static int work(tutti_comm *world, int argc, char **argv)
     if (loop.stopped && interrupted) return 128 + (int)interrupted;
     bool unsaved = asked->options.save[0] != '\0' && !loop.done.saved &&
                    (tutti_rank(world) == 0 || asked->options.server > 0);
-    return unsaved ? CLI_FAILED : end;
+    if (unsaved) return cli_fail("train", "%s lacks the last weights: saving them failed", asked->options.save);
+    return end;
 }
 
 int train_run(const struct train_values *values, int argc, char **argv)

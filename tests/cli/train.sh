@@ -428,6 +428,7 @@ done
 matches 'full disk: shown' 'no checkpoint was saved: full/.*cannot be written.*; training goes on' "$(cat err.txt)"
 matches 'full disk: goes on' '^step 12/12' "$(cat out.txt)"
 check 'full disk: but it is a failure' 1 "$(cat status)"
+check 'full disk: the last line says so' 'tutti train: full lacks the last weights: saving them failed' "$(tail -n 1 err.txt)"
 check 'full disk: nothing is left' '' "$(ls -A full)"
 (
     ulimit -f 40
@@ -440,7 +441,9 @@ check 'full disk, in the background: nothing is left' '' "$(ls -A full)"
 
 tool train gpt "${SMALL[@]}" --metrics /dev/full
 check 'metrics on a full disk: a failure' 1 $STATUS
-check 'metrics on a full disk: shown once' 'tutti train: --metrics /dev/full: No space left on device; training goes on' "$ERR"
+check 'metrics on a full disk: shown once, and at the end' \
+    'tutti train: --metrics /dev/full: No space left on device; training goes on
+tutti train: --metrics /dev/full lacks steps: writing them failed' "$ERR"
 matches 'metrics on a full disk: it goes on' '^step 12/12' "$OUT"
 timeout 240 "$TUTTI" train gpt "${SMALL[@]}" >/dev/full 2>err.txt
 check 'stdout on a full disk: a failure' 1 $?
