@@ -3,7 +3,7 @@
  *
  * Calls of the GPU's driver that fail inside of calls on streams, on the fake libcuda (tests/fake/cuda.c), which is told which:
  * out of memory is an ordinary error on all ranks; after a failure for good all that is put on the device is ERR_DEVICE.
- * tests/cli/cuda_memory.sh runs it.
+ * tests/cli/cuda_memory.sh runs it; with one more argument it runs first calls alone, by the provider that the environment names.
  */
 #include "stream_place.h"
 
@@ -28,7 +28,10 @@ static const struct row {
     {"cuda", "cuLaunchKernel:1:214", TUTTI_ERR_DEVICE, "CUDA_ERROR_ECC_UNCORRECTABLE (214) from libcuda", false},
     {"cuda", "cuEventRecord:1:719", TUTTI_ERR_DEVICE, "CUDA_ERROR_LAUNCH_FAILED (719)", false},
     {"cuda", "cuStreamWriteValue64:1:700", TUTTI_ERR_DEVICE, "CUDA_ERROR_ILLEGAL_ADDRESS (700)", false},
-    {"staged", "cuMemHostRegister:1:2", TUTTI_ERR_MEMORY, "has no memory left", false},
+    {"staged", "cuMemHostRegister:1:2", TUTTI_ERR_MEMORY, "has no memory left", true},
+    {"staged", "cuMemHostRegister:3:2", TUTTI_ERR_MEMORY, "has no memory left", true},
+    {"staged", "cuMemHostRegister:1:2,cuMemHostRegister:2:2,cuMemHostRegister:3:2", TUTTI_ERR_MEMORY,
+     "has no memory left", true},
     {"staged", "cuMemcpyAsync:1:214", TUTTI_ERR_DEVICE, "CUDA_ERROR_ECC_UNCORRECTABLE (214)", false},
     {"staged", "cuMemcpyAsync:4:719", TUTTI_ERR_DEVICE, "CUDA_ERROR_LAUNCH_FAILED (719)", false},
 };
@@ -81,6 +84,48 @@ static void goes_wrong(tutti_comm *comm, struct fault_rank *self)
     CHECK_THAT(status == TUTTI_OK, "%s: %s", row->fault, said(comm));
     CHECK(count_wrong(&place, place.out, COUNT, tutti_size(comm)) == 0);
     close_place(&place);
+}
+
+/* ---- Out of memory at a comm's first call ---------------------------------------------------------------------------- */
+
+/* What the first call on a stream takes for itself, by any provider. */
+static const char *const takes[] = {"cuMemHostRegister:1:2",       "cuStreamCreate:1:2", "cuStreamCreate:4:2",
+                                    "cuMemAllocFromPoolAsync:1:2", "cuEventCreate:1:2",  "cuEventCreate:20:2"};
+
+/* The call says so, on all ranks or on the one that had too little, and is right when it is made again. */
+static void opens(tutti_comm *comm, struct fault_rank *self)
+{
+    const char *fault = takes[(int)fault_shared->scratch[0]];
+    int rank = tutti_rank(comm), refusals = 0;
+    struct place place;
+    open_place_for(comm, &place, TUTTI_MEMORY_SHARED, COUNT);
+    fill(&place, place.in, COUNT, 1);
+    GOOD(&place, tutti_stream_sync(place.stream, LONG_MS, &place.error));
+    fault_meet(comm);
+    if (rank == 0) tell(fault);
+    fault_meet(comm);
+    tutti_status status;
+    while ((status = call(comm, &place, false)) == TUTTI_ERR_MEMORY && ++refusals < 3)
+        CHECK_THAT(strstr(said(comm), "memory") != NULL, "%s: %s", fault, said(comm));
+    CHECK_THAT(status == TUTTI_OK, "%s: %s", fault, said(comm));
+    CHECK(count_wrong(&place, place.out, COUNT, tutti_size(comm)) == 0);
+    self->numbers[0] = refusals;
+    fault_meet(comm);
+    int64_t all = 0;
+    for (int i = 0; i < tutti_size(comm); i++) all += fault_shared->ranks[i].numbers[0];
+    CHECK_THAT(all > 0 || strncmp(fault, "cuStreamCreate:1", 16) != 0, "%s was not met", fault);
+    CHECK(call(comm, &place, false) == TUTTI_OK);
+    close_place(&place);
+}
+
+static void run_openings(void)
+{
+    struct fault_world world = {.size = 3, .keeps_files = true, .body = opens};
+    for (size_t i = 0; i < sizeof takes / sizeof *takes; i++) {
+        fault_shared->scratch[0] = (char)i;
+        check_title("first call, %s", takes[i]);
+        CHECK(fault_run(&world));
+    }
 }
 
 /* Whose a pointer is cannot be asked of a GPU that has failed: that is what is told, and not that it is host memory. */
@@ -149,6 +194,8 @@ int main(int argc, char **argv)
         return 77;
     }
     fault_begin(170);
+    run_openings();
+    if (argc > 2) return fault_end();
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) run_row(i);
     run_body("its owner ends a context", owner_ends, 1, false, false);
     run_body("asks", asks, 1, false, false);

@@ -37,6 +37,15 @@ static tutti_status enter(struct tti_pinned *pinned, struct tti_device *device, 
     return TUTTI_OK;
 }
 
+tutti_status tti_pinned_renew(struct tti_pinned *pinned, tutti_error *error)
+{
+    struct tti_device *device = pinned->device;
+    tti_lock(&device->lock);
+    bool known = !tti_list_is_empty(&pinned->link);
+    tti_unlock(&device->lock);
+    return known ? TUTTI_OK : enter(pinned, device, pinned->base, pinned->bytes, error);
+}
+
 static struct tti_pinned *reuse(struct tti_device *device, size_t bytes)
 {
     struct tti_pinned *found = NULL;

@@ -29,6 +29,8 @@ void tti_pinned_give(struct tti_pinned *pinned);
 tutti_status tti_pinned_adopt(struct tti_device *device, void *base, size_t bytes, struct tti_pinned **pinned,
                               tutti_error *error);
 void tti_pinned_release(struct tti_pinned *pinned);
+/* Pins it again after the device was opened again. */
+tutti_status tti_pinned_renew(struct tti_pinned *pinned, tutti_error *error);
 void tti_pinned_clear(struct tti_device *device); /* called when it is shut down */
 
 #endif

@@ -24,6 +24,9 @@ check "on the first GPU ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
 OUT=$(ASAN_OPTIONS=detect_leaks=0 TUTTI_CUDA_PATH=$PWD/fake TUTTI_CACHE=$PWD/cache timeout 100 "$BUILD/tests/test_stream_faults" cuda:0 2>&1)
 STATUS=$?
 check "calls of the driver that fail ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
+OUT=$(TUTTI_DEVICE_PROVIDER=staged TUTTI_CUDA_PATH=$PWD/fake TUTTI_CACHE=$PWD/cache timeout 100 "$BUILD/tests/test_stream_faults" cuda:0 openings 2>&1)
+STATUS=$?
+check "out of memory in the first call, staged ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
 for provider in cuda staged; do
     OUT=$(TUTTI_DEVICE_PROVIDER=$provider TUTTI_CUDA_PATH=$PWD/fake TUTTI_CACHE=$PWD/cache timeout 200 "$BUILD/tests/test_stream_deadlines" cuda:0 2>&1)
     STATUS=$?

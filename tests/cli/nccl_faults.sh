@@ -8,4 +8,7 @@ for part in faults kills; do
     STATUS=$?
     check "$part ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
 done
+OUT=$(TUTTI_DEVICE_PROVIDER=nccl TUTTI_CUDA_PATH=$PWD/fake timeout 100 "$BUILD/tests/test_stream_faults" cuda openings 2>&1)
+STATUS=$?
+check "out of memory in the first call ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
 finish

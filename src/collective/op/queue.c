@@ -78,7 +78,12 @@ void tti_started_fail(struct tti_started *started)
 {
     started->error = tti_calloc(1, sizeof *started->error);
     if (started->error == NULL) return;
-    *started->error = started->op.comm->queue.error;
+    const struct tti_turn *turn = started->turn;
+    if (turn != NULL && turn->refused)
+        tti_comm_describe(turn->comm, started->error, (enum tti_kind)started->op.call.kind,
+                          (tutti_status)turn->verdict.status, "%s", turn->verdict.text);
+    else
+        *started->error = started->op.comm->queue.error;
     tti_error_name(started->error, tti_started_kind(started));
 }
 

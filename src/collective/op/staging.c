@@ -24,6 +24,7 @@ struct tti_stager {
     uint64_t in_copies, out_copies;
     tutti_comm *comm;                /* the slots are in its arena: ranks that are processes read them there */
     struct tti_pinned *slots[SLOTS]; /* kept from op to op */
+    uint64_t sure[SLOTS];            /* bytes of each that every rank has, as all ranks know */
 };
 
 enum slot_state { FREE, COMING, HERE, GOING };
@@ -47,7 +48,13 @@ struct tti_staging {
     const uint64_t *row; /* for a v-form: the row that this rank gave */
     size_t piece;        /* for an op with several: the present one */
     bool running;        /* the round `done` is under way on the host */
+    bool secured;        /* every rank has the slots that the op, or its present piece, needs */
+    bool agreeing;       /* the ranks are telling each other whether they have: */
+    struct tti_op kept;  /* the op as it was before, */
+    int32_t mine;        /* this rank's status, */
+    tutti_error why;     /* the reason for it, */
     struct slot slots[SLOTS];
+    int32_t all[]; /* [size] the ranks' statuses */
 };
 
 /* ---- The comm's part ----------------------------------------------------------------------------------------------- */
@@ -120,7 +127,8 @@ tutti_status tti_stager_renew(struct tti_stager *stager, tutti_error *error)
 {
     TTI_TRY(renew_stream(stager->device, &stager->in, error));
     TTI_TRY(renew_stream(stager->device, &stager->out, error));
-    for (int i = 0; i < SLOTS; i++) free_slot(stager, i);
+    for (int i = 0; i < SLOTS; i++)
+        if (stager->slots[i] != NULL) TTI_TRY(tti_pinned_renew(stager->slots[i], error));
     return TUTTI_OK;
 }
 
@@ -132,7 +140,7 @@ static size_t slot_bytes(size_t bytes)
     return rounded;
 }
 
-/* Makes sure that a slot is large enough. No copy uses it: it is free. */
+/* Makes sure that a slot is large enough. No copy uses it: it is free. A failure leaves it as it was. */
 static tutti_status ensure_slot(struct tti_stager *stager, int i, size_t bytes, tutti_error *error)
 {
     struct tti_arena *arena = stager->comm->world->arena;
@@ -140,12 +148,17 @@ static tutti_status ensure_slot(struct tti_stager *stager, int i, size_t bytes, 
     if (stager->slots[i] != NULL && stager->slots[i]->bytes >= bytes) return TUTTI_OK;
     if (rounded == 0)
         return tti_error_set(error, TUTTI_ERR_COUNT, 0, "%zu bytes of pinned memory were asked for", bytes);
-    free_slot(stager, i);
     void *base = tti_arena_alloc(arena, rounded, error);
     if (base == NULL) return error->status;
-    tutti_status status = tti_pinned_adopt(stager->device, base, rounded, &stager->slots[i], error);
-    if (status != TUTTI_OK) (void)tti_arena_free(arena, base, &(tutti_error){0});
-    return status;
+    struct tti_pinned *made = NULL;
+    tutti_status status = tti_pinned_adopt(stager->device, base, rounded, &made, error);
+    if (status != TUTTI_OK) {
+        (void)tti_arena_free(arena, base, &(tutti_error){0});
+        return status;
+    }
+    free_slot(stager, i);
+    stager->slots[i] = made;
+    return TUTTI_OK;
 }
 
 /* ---- Rounds -------------------------------------------------------------------------------------------------------- */
@@ -203,6 +216,7 @@ static void set_piece(struct tti_staging *staging, const struct tti_op *op, size
 {
     const tutti_piece *at = op->many == NULL ? NULL : &op->many->pieces[piece];
     staging->piece = piece;
+    staging->secured = false;
     if (at != NULL) {
         staging->in = at->in;
         staging->out = at->out;
@@ -235,7 +249,7 @@ struct tti_staging *tti_staging_make(struct tti_started *started, tutti_error *e
 {
     struct tti_streams *streams = started->turn->comm->queue.streams;
     struct tti_op *op = &started->op;
-    struct tti_staging *staging = tti_calloc(1, sizeof *staging);
+    struct tti_staging *staging = tti_calloc(1, sizeof *staging + (size_t)op->shape.size * sizeof *staging->all);
     if (staging == NULL) {
         tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for staging");
         return NULL;
@@ -324,15 +338,101 @@ static struct slot *slot_of(struct tti_staging *staging, uint64_t round)
     return &staging->slots[round % SLOTS];
 }
 
+/* ---- Memory for it ------------------------------------------------------------------------------------------------- */
+
+/* Returns the bytes that a slot must have on any rank. All ranks know it alike, but for v-forms. */
+static uint64_t most_bytes(const struct tti_staging *staging, const struct tti_op *op)
+{
+    uint64_t half = staging->each * op->shape.element * most_blocks(&op->shape);
+    if (op->shape.kind == TTI_BARRIER) return 1;
+    if (has_tables(op)) return out_offset(staging, op) + staging->out_bytes + 1;
+    return ((half + 63) & ~UINT64_C(63)) + half;
+}
+
+static uint64_t slots_used(const struct tti_staging *staging)
+{
+    return staging->rounds < SLOTS ? staging->rounds : SLOTS;
+}
+
+/* Returns true if some rank may have too little. */
+static bool must_agree(const struct tti_staging *staging, const struct tti_op *op)
+{
+    bool sure = !has_tables(op);
+    for (uint64_t i = 0; i < slots_used(staging); i++)
+        sure = sure && staging->stager->sure[i] >= most_bytes(staging, op);
+    return !sure;
+}
+
+/* Takes what this rank lacks, and begins an all_gather of how that went, in place of a round. */
+static tutti_status begin_agreement(struct tti_staging *staging, struct tti_op *op, tutti_error *error)
+{
+    tutti_status status = TUTTI_OK;
+    for (uint64_t i = 0; i < slots_used(staging) && status == TUTTI_OK; i++)
+        status = ensure_slot(staging->stager, (int)i, most_bytes(staging, op), error);
+    if (status != TUTTI_OK && status != TUTTI_ERR_MEMORY) return status;
+    staging->mine = status;
+    staging->why = *error;
+    *error = (tutti_error){0};
+    staging->kept = *op;
+    uint64_t bytes = sizeof staging->mine;
+    op->shape = (struct tti_shape){.kind = TTI_ALL_GATHER,
+                                   .rank = op->shape.rank,
+                                   .size = op->shape.size,
+                                   .root = -1,
+                                   .element = 1,
+                                   .count = bytes,
+                                   .tuning = op->shape.tuning};
+    op->in = &staging->mine;
+    op->out = staging->all;
+    op->in_bytes = bytes;
+    op->out_bytes = bytes * (uint64_t)op->shape.size;
+    op->in_place = false;
+    op->many = NULL;
+    tti_op_rewind(op);
+    tti_op_begin(op, NULL);
+    staging->agreeing = true;
+    return TUTTI_OK;
+}
+
+static tutti_status lacks_memory(const struct tti_staging *staging, struct tti_started *started, int rank)
+{
+    struct tti_verdict *verdict = &started->turn->verdict;
+    const char *own = rank == started->op.shape.rank ? staging->why.text : "";
+    started->turn->refused = true;
+    verdict->status = TUTTI_ERR_MEMORY;
+    snprintf(verdict->text, sizeof verdict->text,
+             "rank %d has no memory left for the pinned buffers that the call is staged through%s%.*s", rank,
+             own[0] == '\0' ? "" : ": ", 120, own);
+    return TUTTI_ERR_MEMORY;
+}
+
+/* Out of memory must be found before any rank begins a round: then all of them refuse the op, and the comm stays whole. */
+static tutti_status secure(struct tti_staging *staging, struct tti_started *started, tutti_error *error)
+{
+    struct tti_op *op = &started->op;
+    if (!staging->agreeing && must_agree(staging, op)) TTI_TRY(begin_agreement(staging, op, error));
+    if (staging->agreeing) {
+        TTI_TRY(tti_op_progress(op));
+        *op = staging->kept;
+        op->waiting_for = -1;
+        staging->agreeing = false;
+        for (int rank = 0; rank < op->shape.size; rank++)
+            if (staging->all[rank] != TUTTI_OK) return lacks_memory(staging, started, rank);
+        for (uint64_t i = 0; i < slots_used(staging) && !has_tables(op); i++)
+            if (staging->stager->sure[i] < most_bytes(staging, op)) staging->stager->sure[i] = most_bytes(staging, op);
+    }
+    staging->secured = true;
+    return TUTTI_OK;
+}
+
+/* ---- Copies in and out --------------------------------------------------------------------------------------------- */
+
 /* Copies in rounds ahead of the one that the host works on, while slots are free. */
 static tutti_status bring(struct tti_staging *staging, const struct tti_op *op, tutti_error *error)
 {
     while (staging->copied_in < staging->rounds && slot_of(staging, staging->copied_in)->state == FREE) {
         struct slot *slot = slot_of(staging, staging->copied_in);
-        int i = (int)(slot - staging->slots);
-        uint64_t bytes = out_offset(staging, op) + half_bytes(staging, op, true);
-        TTI_TRY(ensure_slot(staging->stager, i, bytes == 0 ? 1 : bytes, error));
-        slot->memory = staging->stager->slots[i];
+        slot->memory = staging->stager->slots[slot - staging->slots];
         slot->round = staging->copied_in;
         TTI_TRY(copy_in(staging, op, slot, error));
         slot->state = COMING;
@@ -426,6 +526,7 @@ static tutti_status go_on(struct tti_staging *staging, struct tti_started *start
 {
     const struct tti_op *op = &started->op;
     TTI_TRY(tti_stream_state(staging->stager->in, error));
+    if (!staging->secured) TTI_TRY(secure(staging, started, error));
     look_at_copies(staging);
     TTI_TRY(bring(staging, op, error));
     look_at_copies(staging);
@@ -444,9 +545,9 @@ tutti_status tti_staging_progress(struct tti_started *started)
     uint64_t before, after;
     tutti_status status;
     do {
-        before = staging->copied_in + staging->done + staging->copied_out + staging->piece;
+        before = staging->copied_in + staging->done + staging->copied_out + staging->piece + staging->secured;
         status = go_on(staging, started, &error);
-        after = staging->copied_in + staging->done + staging->copied_out + staging->piece;
+        after = staging->copied_in + staging->done + staging->copied_out + staging->piece + staging->secured;
     } while (status == TUTTI_IN_PROGRESS && after != before);
     return status < 0 && error.status != TUTTI_OK ? fail(started, &error) : status;
 }

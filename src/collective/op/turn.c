@@ -247,7 +247,7 @@ void tti_turn_end(struct tti_started *started, tutti_status status)
     leave_gates(turn);
     if (turn->flies) atomic_fetch_sub_explicit(&turn->comm->queue.streams->flying, 1, memory_order_relaxed);
     tti_uses_let_go(turn->uses);
-    if (status < 0)
+    if (status < 0 && !turn->refused)
         tti_comm_break_apart(turn->comm, (enum tti_kind)started->op.call.kind, status, error == NULL ? -1 : error->peer,
                              "%s", error == NULL ? tutti_status_text(status) : error->text);
 }

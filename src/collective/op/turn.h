@@ -82,6 +82,8 @@ struct tti_turn {
     _Atomic bool met; /* the ranks have, and it was issued */
     bool watched;     /* its device is asked from time to time whether it has failed */
 
+    bool refused; /* it ends with the verdict's error on all ranks, and no comm breaks */
+
     struct tti_staging *staging; /* the host carries it out on copies; or NULL */
 
     /* Of an op that a provider carries out. */
