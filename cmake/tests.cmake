@@ -94,6 +94,32 @@ foreach(source IN LISTS script_sources)
     tutti_test(cli.${name} ${source} ${BASH} ${source})
 endforeach()
 
+# Every tests/plants/*.sed plants a mistake in one file of the library, which it names, and a program looks for it by seeds of
+# simulated faults (tests/plants/look.c):
+#     # plant: src/FILE.c seeds=400
+if(NOT sanitizers)
+    file(GLOB plants CONFIGURE_DEPENDS tests/plants/*.sed)
+    set(look tests/plants/look.c src/cli/sim_program.c src/cli/sim_survive.c src/cli/sim_step.c)
+    foreach(plant IN LISTS plants)
+        get_filename_component(name ${plant} NAME_WE)
+        file(STRINGS ${plant} header LIMIT_COUNT 1 REGEX "^# plant: src/.*\\.c seeds=[0-9]+$")
+        string(REGEX REPLACE "^# plant: (.*) seeds=([0-9]+)$" "\\1;\\2" header "${header}")
+        list(GET header 0 source)
+        list(GET header 1 seeds)
+        set(planted ${CMAKE_BINARY_DIR}/plants/${name}.c)
+        set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${plant})
+        file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/plants)
+        add_custom_command(OUTPUT ${planted} DEPENDS ${plant} ${source} VERBATIM
+            COMMAND ${BASH} -c "sed -f \"$1\" \"$2\" >\"$3\" && ! cmp -s \"$2\" \"$3\"" planting
+                ${plant} ${CMAKE_SOURCE_DIR}/${source} ${planted})
+        tutti_test_program(plant_${name} ${look} ${planted})
+        add_dependencies(build_tests plant_${name})
+        target_include_directories(plant_${name} PRIVATE include src ${CMAKE_SOURCE_DIR})
+        target_link_libraries(plant_${name} PRIVATE tutti_flags tutti_static)
+        tutti_test(plant.${name} tests/plants/look.c plant_${name} ${seeds})
+    endforeach()
+endif()
+
 # Every tests/fuzz/fuzz_*.c is a target of libFuzzer, built with the address sanitizer; `make test` gives it a fixed number of
 # inputs, from one seed:
 #     /* fuzz: runs=100000 */

@@ -159,6 +159,25 @@ typedef struct tutti_sim_death {
     int64_t at_ns; /* after the start */
 } tutti_sim_death;
 
+/* What else may happen to ranks and hosts. Sets of hosts have a bit for each of the first 64. */
+typedef enum tutti_sim_fault_kind {
+    /* Nothing comes from the hosts `from` to the hosts `to` for so long (sets). What was sent meanwhile comes then; but ranks
+     * that have not heard each other for the options' heartbeat_ms, or up to half as long again, have lost each other. */
+    TUTTI_SIM_CUT,
+    /* The connection of rank `from` to rank `to` ends: what has not left is lost. The other one hears of it behind what has. */
+    TUTTI_SIM_BREAK,
+    /* Rank `from` does nothing for so long. */
+    TUTTI_SIM_STOP,
+    /* The clocks of the hosts `from` (a set) show so much more from now on, or less. */
+    TUTTI_SIM_JUMP
+} tutti_sim_fault_kind;
+
+typedef struct tutti_sim_fault {
+    tutti_sim_fault_kind kind;
+    uint64_t from, to;
+    int64_t at_ns, for_ns; /* after the start; for how long, or by how much */
+} tutti_sim_fault;
+
 /* How long something takes for so many bytes. */
 typedef struct tutti_sim_point {
     uint64_t bytes;
@@ -188,6 +207,8 @@ typedef struct tutti_sim_setup {
     const tutti_options *options;  /* NULL: defaults and environment */
     const tutti_sim_death *deaths; /* ranks that end where they stand; NULL: none */
     size_t death_count;
+    const tutti_sim_fault *faults; /* at most 1024 ranks then; NULL: none */
+    size_t fault_count;
     /* When everything up to `inspect_ns` of the clock has happened, `inspect` gets a hash of the plans that ranks of
      * several hosts have begun. Where it returns false the run ends with ERR_CANCELLED. NULL: the run is not inspected. */
     int64_t inspect_ns;
@@ -214,6 +235,9 @@ TUTTI_API tutti_status tutti_sim_run(const tutti_sim_setup *setup, tutti_sim_wor
 
 /* The clock that deadlines go by, in nanoseconds: simulated inside of a simulation. */
 TUTTI_API int64_t tutti_clock_ns(void);
+
+/* The time of the simulation, whatever the clock of the rank's host shows by now; elsewhere the same as the clock. */
+TUTTI_API int64_t tutti_sim_time_ns(void);
 
 /* Lets time pass for the calling rank as if it computed: simulated inside of a simulation, real elsewhere. */
 TUTTI_API void tutti_spend_ns(int64_t ns);

@@ -35,9 +35,10 @@ struct tti_sim_task {
     struct tti_sim_task *joiner, *leader;
     tti_bell *bell; /* the bell on which it sleeps, or NULL */
     struct tti_sim_task *bell_next;
-    struct tti_sim_task *older, *newer; /* neighbours in the list of all tasks */
-    int depth;                          /* the number that tti_sim_depth returns */
-    void *slot;                         /* the pointer that tti_sim_slot returns */
+    struct tti_sim_task *older, *newer;  /* neighbours in the list of all tasks */
+    int64_t stopped_until_ns, jumped_ns; /* the same for all tasks of a group */
+    int depth;                           /* the number that tti_sim_depth returns */
+    void *slot;                          /* the pointer that tti_sim_slot returns */
 };
 
 struct due {
@@ -221,6 +222,10 @@ static void resume(struct tti_event *event)
 {
     struct tti_sim *sim = tti_sim;
     struct tti_sim_task *task = (struct tti_sim_task *)event; /* it is the first member */
+    if (task->stopped_until_ns > sim->now_ns) {
+        wake_at(task, task->stopped_until_ns);
+        return;
+    }
     sim->current = task;
     tti_coroutine_switch(&sim->scheduler, &task->coroutine);
     sim->current = NULL;
@@ -239,6 +244,7 @@ struct tti_sim_task *tti_sim_task_start(void *(*body)(void *argument), void *arg
     task->body = body;
     task->argument = argument;
     task->leader = sim->current == NULL ? task : sim->current->leader;
+    task->jumped_ns = sim->current == NULL ? 0 : sim->current->jumped_ns;
     task->wake.fire = resume;
     task->wake.id = ++sim->tasks_made;
     task->older = sim->tasks;
@@ -346,6 +352,18 @@ void tti_sim_task_kill(struct tti_sim_task *leader)
             wake_at(task->joiner, tti_sim->now_ns);
 }
 
+void tti_sim_task_stop(struct tti_sim_task *leader, int64_t until_ns)
+{
+    for (struct tti_sim_task *task = tti_sim->tasks; task != NULL; task = task->older)
+        if (task->leader == leader && task->stopped_until_ns < until_ns) task->stopped_until_ns = until_ns;
+}
+
+void tti_sim_task_jump(struct tti_sim_task *leader, int64_t ns)
+{
+    for (struct tti_sim_task *task = tti_sim->tasks; task != NULL; task = task->older)
+        if (task->leader == leader) task->jumped_ns += ns;
+}
+
 /* ---- Time -------------------------------------------------------------------------------------------------------- */
 
 const struct tti_sim_setup *tti_sim_setup_of(void)
@@ -377,6 +395,11 @@ int64_t tti_sim_duration(double ns)
 int64_t tti_sim_now_ns(void)
 {
     return tti_sim->now_ns;
+}
+
+int64_t tti_sim_clock_ns(void)
+{
+    return tti_sim->now_ns + (tti_sim->current == NULL ? 0 : tti_sim->current->jumped_ns);
 }
 
 void tti_sim_sleep(int64_t ns)

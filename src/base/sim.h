@@ -83,6 +83,7 @@ tutti_status tti_sim_run(const struct tti_sim_setup *setup, void *(*body)(void *
 
 const struct tti_sim_setup *tti_sim_setup_of(void);
 int64_t tti_sim_now_ns(void);
+int64_t tti_sim_clock_ns(void);      /* returns what the clock of the task's group shows, which may have jumped */
 int64_t tti_sim_duration(double ns); /* rounds to a whole number from 0 to TTI_SIM_LONGEST_NS */
 const void *tti_sim_self(void);      /* returns the task that runs */
 int *tti_sim_depth(void);            /* returns a number of the task's own, 0 at first */
@@ -131,6 +132,11 @@ void tti_sim_task_lead(struct tti_sim_task *task);
 /* Ends all tasks of a leader's group at once: nothing of them runs any more. They still have to be joined. Must not be
  * called by one of them. */
 void tti_sim_task_kill(struct tti_sim_task *leader);
+
+/* Stops a leader's group until that time: what it would do sooner it does then. */
+void tti_sim_task_stop(struct tti_sim_task *leader, int64_t until_ns);
+/* Moves the clock (clock.h) of a leader's group on by so much at once, or back. */
+void tti_sim_task_jump(struct tti_sim_task *leader, int64_t ns);
 
 /* Bells; see wait.h. `delay_ns`: the time until tasks that sleep on it wake. */
 void tti_sim_bell_sleep(tti_bell *bell, uint32_t seen, int64_t timeout_ns);

@@ -17,8 +17,11 @@
 enum { TOGETHER = 100, LISTED = 20, SEED_LIMIT_S = 120 };
 
 static const char *const kind_names[FAULTS_KINDS] = {"", "hang", "disagreement", "wrong result", "failure", "crash"};
-static const char *const doing_names[DOING_KINDS] = {"elsewhere", "in collectives", "in agreement", "in shrink"};
-static const char *const doing_keys[DOING_KINDS] = {"elsewhere", "collectives", "agreement", "shrink"};
+static const char *const doing_names[DOING_KINDS] = {"elsewhere", "in collectives", "in agreement", "in shrink",
+                                                     "in renew"};
+static const char *const doing_keys[DOING_KINDS] = {"elsewhere", "collectives", "agreement", "shrink", "renew"};
+static const char *const fault_names[] = {"cuts", "broken connections", "stops", "jumps of clocks"};
+static const char *const fault_keys[] = {"cuts", "breaks", "stops", "jumps"};      /* both by tutti_sim_fault_kind */
 static const char *const plants[] = {"nothing", "hang", "disagreement", "result"}; /* by enum faults_plant */
 
 /* Shared with the process that runs seeds. */
@@ -123,6 +126,10 @@ static void print_figures(FILE *stream, const struct run *run, double seconds)
     for (int doing = 0; doing < DOING_KINDS; doing++)
         (void)fprintf(stream, " %llu %s%s", (unsigned long long)counts->deaths[doing], doing_names[doing],
                       doing + 1 < DOING_KINDS ? "," : "\n");
+    (void)fprintf(stream, "other faults:");
+    for (int kind = 0; kind <= TUTTI_SIM_JUMP; kind++)
+        (void)fprintf(stream, " %llu %s%s", (unsigned long long)counts->faults[kind], fault_names[kind],
+                      kind < TUTTI_SIM_JUMP ? "," : "\n");
     (void)fprintf(stream, "calls: %llu collectives, %llu agreements, %llu shrinks; %llu ranks were excluded; %.1f s\n",
                   (unsigned long long)counts->collectives, (unsigned long long)counts->agreements,
                   (unsigned long long)counts->shrinks, (unsigned long long)counts->excluded, seconds);
@@ -149,6 +156,10 @@ static void print_json(FILE *stream, const struct run *run, double seconds)
     for (int doing = 0; doing < DOING_KINDS; doing++)
         (void)fprintf(stream, "%s\"%s\": %llu", doing > 0 ? ", " : "", doing_keys[doing],
                       (unsigned long long)counts->deaths[doing]);
+    (void)fprintf(stream, "}, \"faults\": {");
+    for (int kind = 0; kind <= TUTTI_SIM_JUMP; kind++)
+        (void)fprintf(stream, "%s\"%s\": %llu", kind > 0 ? ", " : "", fault_keys[kind],
+                      (unsigned long long)counts->faults[kind]);
     (void)fprintf(
         stream,
         "}, \"collectives\": %llu, \"agreements\": %llu, \"shrinks\": %llu, \"excluded\": %llu, \"real_s\": %.3f, "

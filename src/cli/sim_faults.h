@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tutti sim --faults, in three parts:
+ * tutti sim --faults, in four parts:
  *   sim_faults.c    which seeds are run, in processes of their own, and what is reported
- *   sim_survive.c   the program of one seed: what its ranks do, who dies, and what has to hold
+ *   sim_program.c   the program of one seed: its ranks and links, and what goes wrong
+ *   sim_survive.c   what its ranks do, and what has to hold
  *   sim_step.c      one collective of it
  */
 #ifndef TUTTI_CLI_SIM_FAULTS_H
@@ -22,19 +23,20 @@ enum faults_kind {
     FAULTS_KINDS
 };
 
-/* What is done wrong on purpose by a rank that has seen a loss. */
+/* What is done wrong on purpose by ranks that have seen a loss. */
 enum faults_plant { PLANT_NOTHING, PLANT_HANG, PLANT_DISAGREEMENT, PLANT_WRONG };
 
-enum faults_doing { DOING_OTHER, DOING_COLLECTIVE, DOING_AGREE, DOING_SHRINK, DOING_KINDS };
+enum faults_doing { DOING_OTHER, DOING_COLLECTIVE, DOING_AGREE, DOING_SHRINK, DOING_RENEW, DOING_KINDS };
 
 struct faults_finding { /* the first of a seed */
     enum faults_kind kind;
     uint64_t seed;
-    char text[512], setup[256]; /* what was wrong; the ranks, hosts and deaths of this seed */
+    char text[512], setup[1024]; /* what was wrong; the ranks, hosts and faults of this seed */
 };
 
 struct faults_counts {
-    uint64_t deaths[DOING_KINDS];                        /* by what the rank did when it died */
+    uint64_t deaths[DOING_KINDS]; /* by what the rank did when it died */
+    uint64_t faults[TUTTI_SIM_JUMP + 1];
     uint64_t agreements, shrinks, excluded, collectives; /* calls of survivors that ended as they may */
 };
 

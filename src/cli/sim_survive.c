@@ -4,44 +4,11 @@
  * shrink and do them again. Everything follows from the seed and the number of the attempt, so that each rank knows what all others
  * give. Ranks run one at a time in one thread: what they note for each other needs no locks.
  */
-#include "cli/sim_faults.h"
+#include "cli/sim_program.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { ELEMENTS = 16384, ATTEMPTS = 64, DEADLINE_MS = 10000, LIMIT_MS = 20000 };
-#define LONGEST_NS INT64_C(100000000000) /* simulated, of a run in which each op has ended by DEADLINE_MS */
-
-struct outcome { /* of one agreement, and the shrink behind it; as the first rank that had it saw it */
-    bool is_known, lost_known, made_known;
-    int rank, lost_rank, made_rank;
-    uint64_t all, lost, epoch;
-    uint64_t members; /* of what shrink has made */
-    uint64_t given;   /* who gave that all went well */
-};
-
-struct survivor {
-    uint64_t in_buffer[ELEMENTS], out_buffer[ELEMENTS];
-    enum faults_doing doing;
-    bool ended, finished; /* work has returned; with all steps done */
-    int attempts;
-    uint64_t members, epoch;
-};
-
-struct program {
-    uint64_t seed;
-    int size, hosts, steps, slow_rank;
-    bool shared; /* buffers are the library's */
-    enum faults_plant plant;
-    tutti_sim_death deaths[FAULTS_MOST_DEATHS];
-    int death_count;
-    int64_t start_ns;
-    struct outcome outcomes[ATTEMPTS];
-    struct survivor *ranks; /* (size) */
-    struct faults_finding *finding;
-    struct faults_counts *counts;
-};
 
 /* One rank's view while it runs. */
 struct self {
@@ -50,10 +17,17 @@ struct self {
     int id;           /* rank in the world; the others are numbered so, too: */
     uint64_t members; /* of comm */
     int places[FAULTS_MOST_RANKS];
+    tutti_comm *part, *renewed; /* of the program's parts: the rank's own, or NULL; as it will be if all agree */
     uint64_t *in, *out;
     int attempt;
     struct survivor *notes;
 };
+
+/* Since the start, or of all when it is over; the clock may have jumped. */
+static int64_t run_ns(const struct program *program)
+{
+    return program->took_ns >= 0 ? program->took_ns : tutti_sim_time_ns() - program->start_ns;
+}
 
 /* ---- What went wrong --------------------------------------------------------------------------------------------------- */
 
@@ -69,7 +43,7 @@ __attribute__((format(printf, 4, 5))) static bool blame(const struct self *self,
     va_end(arguments);
     finding->kind = kind;
     (void)snprintf(finding->text, sizeof finding->text, "rank %d of the world, attempt %d, after %lld ns: %s", self->id,
-                   self->attempt, (long long)(tutti_clock_ns() - self->program->start_ns), what);
+                   self->attempt, (long long)run_ns(self->program), what);
     return false;
 }
 
@@ -84,19 +58,25 @@ static bool blame_status(const struct self *self, const char *what, tutti_status
 
 static bool has_died(const struct program *program, int id, int64_t before_ns)
 {
-    for (int i = 0; i < program->death_count; i++)
-        if (program->deaths[i].rank == id && program->deaths[i].at_ns < before_ns - program->start_ns) return true;
+    for (int i = 0; i < program->death_count && !program->rehearses; i++)
+        if (program->deaths[i].rank == id && program->deaths[i].at_ns < before_ns) return true;
     return false;
 }
 
-/* Those of the comm that may be gone: they have died by now, this instant included, or their work has returned. */
+static bool is_unsure(const struct program *program)
+{
+    return !program->rehearses && run_ns(program) >= program->unsure_ns;
+}
+
+/* Those of the comm that may be gone: they have died by now, this instant included, or their work has returned; or any, where ranks
+ * that live may have been given up. */
 static uint64_t gone_by_now(const struct self *self)
 {
     const struct program *program = self->program;
     uint64_t gone = 0;
     for (int id = 0; id < program->size; id++)
-        if (program->ranks[id].ended || has_died(program, id, tutti_clock_ns() + 1)) gone |= UINT64_C(1) << id;
-    return gone & self->members;
+        if (program->ranks[id].ended || has_died(program, id, run_ns(program) + 1)) gone |= UINT64_C(1) << id;
+    return is_unsure(program) ? self->members : gone & self->members;
 }
 
 static uint64_t dead_at(const struct self *self, int64_t ns)
@@ -114,6 +94,12 @@ static bool may_go_on(const struct self *self, uint64_t gone)
     return self->program->hosts == 1 || 2 * left > size || (2 * left == size && (gone >> self->places[0] & 1) == 0);
 }
 
+/* Time may be up for a rank whose clock has jumped, or that waits for one that was stopped. */
+static bool may_be_late(const struct self *self)
+{
+    return !self->program->rehearses && run_ns(self->program) >= self->program->late_ns;
+}
+
 /* An agreement or a shrink that began at that time with as many as lived then. False: the rank does not go on. */
 static bool check_exclusion(const struct self *self, const char *what, tutti_status status, int64_t began_ns)
 {
@@ -121,9 +107,10 @@ static bool check_exclusion(const struct self *self, const char *what, tutti_sta
         return blame(self, may_go_on(self, dead_at(self, began_ns)), FAULTS_DISAGREEMENT,
                      "%s succeeded, and of the comm's ranks %llx only a minority lived when it began", what,
                      (unsigned long long)self->members);
-    if (status != TUTTI_ERR_EXCLUDED) return blame_status(self, what, status);
+    bool late = status == TUTTI_ERR_TIMEOUT && may_be_late(self);
+    if (status != TUTTI_ERR_EXCLUDED && !late) return blame_status(self, what, status);
     self->program->counts->excluded++;
-    (void)blame(self, !may_go_on(self, gone_by_now(self)), FAULTS_DISAGREEMENT,
+    (void)blame(self, late || !may_go_on(self, gone_by_now(self)), FAULTS_DISAGREEMENT,
                 "%s gave ERR_EXCLUDED, and of the comm's ranks %llx only %llx are gone", what,
                 (unsigned long long)self->members, (unsigned long long)gone_by_now(self));
     return false;
@@ -141,43 +128,129 @@ static bool check_data(const struct self *self, const struct sim_step *step)
                  place, (unsigned long long)step->out[place], (unsigned long long)right);
 }
 
-/* Fails as it may: somebody is gone, or the comm was given up on purpose in this attempt. */
-static bool check_failure(const struct self *self, const struct sim_step *s, tutti_status status, bool revoked)
+/* A rank that was excluded, and that others do not miss yet. */
+static bool somebody_left(const struct self *self)
 {
+    for (int id = 0; id < self->program->size; id++)
+        if ((self->members >> id & 1) != 0 && self->program->ranks[id].ended) return true;
+    return false;
+}
+
+/* Fails as it may: somebody is gone or late, or the comm was given up on purpose in this attempt. */
+static bool check_failure(const struct self *self, const char *what, tutti_status status, bool revoked)
+{
+    revoked = revoked || self->program->outcomes[self->attempt].given_up;
     bool may = status == TUTTI_ERR_PEER_LOST ? gone_by_now(self) != 0 : revoked && status == TUTTI_ERR_CANCELLED;
     if (revoked && status == TUTTI_ERR_BROKEN) may = true; /* by another rank, before this op began */
-    if (may) return true;
-    return blame_status(self, s->name, status);
+    if (status == TUTTI_ERR_TIMEOUT && may_be_late(self)) may = true;
+    if (status == TUTTI_ERR_MISMATCH && is_unsure(self->program) && somebody_left(self)) may = true;
+    return may || blame_status(self, what, status);
+}
+
+static bool has_part(const struct self *self)
+{
+    return self->part != NULL && tutti_epoch(self->part) == tutti_epoch(self->comm);
+}
+
+/* The comm of the step: the world or what is left of it, or the rank's part of that. `ids` gets its ranks. */
+static tutti_comm *choose_comm(const struct self *self, bool part, int ids[FAULTS_MOST_RANKS])
+{
+    tutti_comm *comm = part && has_part(self) ? self->part : self->comm;
+    for (int place = 0; place < tutti_size(comm); place++)
+        ids[place] = comm == self->comm ? self->places[place] : tutti_world_rank(comm, place);
+    return comm;
+}
+
+static bool do_step(struct self *self, uint64_t key, bool part, bool revoked, bool *ok)
+{
+    int ids[FAULTS_MOST_RANKS];
+    struct sim_step step = {.comm = choose_comm(self, part, ids), .ids = ids, .in = self->in, .out = self->out};
+    if (step.comm != self->comm) key += (uint64_t)ids[0] % 2;
+    sim_step_choose(&step, key, ELEMENTS);
+    sim_step_fill(&step);
+    self->notes->doing = DOING_COLLECTIVE;
+    tutti_status status = sim_step_do(&step);
+    self->notes->doing = DOING_OTHER;
+    self->program->counts->collectives++;
+    *ok = status == TUTTI_OK;
+    return *ok ? check_data(self, &step) : check_failure(self, step.name, status, revoked || step.comm != self->comm);
+}
+
+/* Others may wait in one comm for a rank that has seen a failure in the other one. */
+static bool give_up(const struct self *self)
+{
+    self->program->outcomes[self->attempt].given_up = true;
+    tutti_status status = tutti_comm_revoke(self->comm);
+    if (status == TUTTI_OK && has_part(self)) status = tutti_comm_revoke(self->part);
+    return status == TUTTI_OK || blame_status(self, "revoke", status);
 }
 
 /* Some collectives. *ok: all of them succeeded. False: something was wrong. */
 static bool do_steps(struct self *self, bool *ok)
 {
-    uint64_t random = sim_mix(self->program->seed + 1, (uint64_t)self->attempt);
+    const struct program *program = self->program;
+    uint64_t random = sim_mix(program->seed + 1, (uint64_t)self->attempt);
     int count = 1 + (int)sim_draw(&random, 4);
     bool revoked = sim_draw(&random, 12) == 0;
     int by = (int)sim_draw(&random, (uint64_t)tutti_size(self->comm)), at = (int)sim_draw(&random, (uint64_t)count);
-    *ok = true;
     for (int i = 0; i < count && *ok; i++) {
-        uint64_t key = sim_mix(self->program->seed, (uint64_t)(self->attempt * 16 + i));
-        struct sim_step step = {.comm = self->comm, .ids = self->places, .in = self->in, .out = self->out};
-        sim_step_choose(&step, key, ELEMENTS);
-        uint64_t pause = sim_mix(step.key, (uint64_t)self->id) % 3000;
-        tutti_spend_ns((int64_t)(self->id == self->program->slow_rank ? pause * 30 : pause));
-        if (revoked && i == at && step.rank == by) {
+        uint64_t key = sim_mix(program->seed, (uint64_t)(self->attempt * 16 + i));
+        uint64_t pause = sim_mix(key, (uint64_t)self->id) % 3000;
+        tutti_spend_ns((int64_t)(self->id == program->slow_rank ? pause * 30 : pause));
+        if (revoked && i == at && tutti_rank(self->comm) == by) {
+            self->program->outcomes[self->attempt].given_up = true;
             tutti_status status = tutti_comm_revoke(self->comm);
             *ok = false;
             return status == TUTTI_OK || blame_status(self, "revoke", status);
         }
-        sim_step_fill(&step);
-        self->notes->doing = DOING_COLLECTIVE;
-        tutti_status status = sim_step_do(&step);
-        self->notes->doing = DOING_OTHER;
-        self->program->counts->collectives++;
-        *ok = status == TUTTI_OK;
-        if (!(*ok ? check_data(self, &step) : check_failure(self, &step, status, revoked))) return false;
+        if (!do_step(self, key, key % 4 == 0, revoked, ok)) return false;
     }
     return true;
+}
+
+/* ---- Parts ---------------------------------------------------------------------------------------------------------------- */
+
+static bool free_part(const struct self *self, tutti_comm *comm)
+{
+    tutti_status status = comm == NULL ? TUTTI_OK : tutti_comm_free(comm);
+    return status == TUTTI_OK || blame_status(self, "comm_free", status);
+}
+
+/* It has all ranks of the comm that are even, or odd, as this one is, in order. */
+static bool check_part(const struct self *self)
+{
+    int place = 0, size = tutti_size(self->renewed);
+    bool good = true;
+    for (int i = 0; i < tutti_size(self->comm); i++) {
+        if (self->places[i] % 2 != self->id % 2) continue;
+        good = good && place < size && tutti_world_rank(self->renewed, place) == self->places[i];
+        place++;
+    }
+    return blame(self, good && place == size, FAULTS_DISAGREEMENT,
+                 "its part of %llx has %d ranks, or others, or in another order, and not %d",
+                 (unsigned long long)self->members, size, place);
+}
+
+/* At the start, and again after each shrink. It is the rank's part once all have agreed. */
+static bool make_part(struct self *self, bool *ok)
+{
+    bool first = self->part == NULL;
+    if (!self->program->parts || has_part(self)) return true;
+    self->notes->doing = DOING_RENEW;
+    tutti_status status = first ? tutti_comm_split(self->comm, self->id % 2, self->id, &self->renewed)
+                                : tutti_comm_renew(self->part, self->comm, &self->renewed);
+    self->notes->doing = DOING_OTHER;
+    *ok = status == TUTTI_OK;
+    return *ok ? check_part(self) : check_failure(self, first ? "split" : "renew", status, false);
+}
+
+static bool settle_part(struct self *self, bool well)
+{
+    tutti_comm *dropped = well ? self->part : self->renewed;
+    if (self->renewed == NULL) return true;
+    if (well) self->part = self->renewed;
+    self->renewed = NULL;
+    return free_part(self, dropped);
 }
 
 /* ---- Agreement ------------------------------------------------------------------------------------------------------------ */
@@ -203,12 +276,16 @@ static bool same(const struct self *self, const char *what, uint64_t mine, int o
 static bool check_outcome(const struct self *self, struct outcome *outcome, uint64_t all)
 {
     uint64_t took_part = ~all & ~WELL, living = self->members & ~gone_by_now(self);
+    bool may = self->program->rehearses || may_go_on(self, self->members & ~took_part);
     if (!outcome->is_known)
-        *outcome = (struct outcome){.is_known = true, .rank = self->id, .all = all, .given = outcome->given};
+        *outcome = (struct outcome){
+            .is_known = true, .rank = self->id, .all = all, .given = outcome->given, .given_up = outcome->given_up};
     bool well = (took_part & ~outcome->given) == 0;
     return same(self, "what agree gave", all, outcome->rank, outcome->all) &&
            blame(self, (living & ~took_part) == 0 && (took_part & ~self->members) == 0, FAULTS_DISAGREEMENT,
                  "%llx took part in agree, and %llx live", (unsigned long long)took_part, (unsigned long long)living) &&
+           blame(self, may, FAULTS_DISAGREEMENT, "only %llx of %llx took part in agree", (unsigned long long)took_part,
+                 (unsigned long long)self->members) &&
            blame(self, well == ((all & WELL) != 0), FAULTS_DISAGREEMENT, "agree says %d, and %llx of %llx gave 1",
                  (all & WELL) != 0, (unsigned long long)outcome->given, (unsigned long long)took_part);
 }
@@ -231,13 +308,19 @@ static bool agree(struct self *self, bool ok, bool *well)
     struct program *program = self->program;
     struct outcome *outcome = &program->outcomes[self->attempt];
     uint64_t mine = (ok ? WELL : 0) | (~WELL & ~(UINT64_C(1) << self->id)), all = 0;
-    int64_t began_ns = tutti_clock_ns();
+    int64_t began_ns = run_ns(program);
+    struct moment *moment = &program->moments[self->attempt];
     bool plants = gone_by_now(self) != 0 && (self->places[0] == self->id || self->places[1] == self->id);
     if (plants && program->plant == PLANT_HANG) tutti_spend_ns(INT64_C(3600000000000));
     if (ok) outcome->given |= UINT64_C(1) << self->id;
+    if (program->rehearses) moment->called_ns = began_ns;
     self->notes->doing = DOING_AGREE;
     tutti_status status = tutti_comm_agree(self->comm, mine, &all);
     self->notes->doing = DOING_OTHER;
+    if (program->rehearses) {
+        moment->returned_ns[self->id] = run_ns(program);
+        program->moment_count = self->attempt + 1;
+    }
     if (!check_exclusion(self, "agree", status, began_ns)) return false;
     program->counts->agreements++;
     if (plants && program->plant == PLANT_DISAGREEMENT) all ^= WELL;
@@ -276,7 +359,10 @@ static bool check_made(struct self *self, const tutti_comm *made)
         outcome->epoch = tutti_epoch(made);
         outcome->members = left;
     }
-    if (!same(self, "who is left", left, outcome->made_rank, outcome->members) ||
+    bool may = self->program->rehearses || may_go_on(self, out);
+    if (!blame(self, may, FAULTS_DISAGREEMENT, "shrink made a comm of %llx out of %llx", (unsigned long long)left,
+               (unsigned long long)self->members) ||
+        !same(self, "who is left", left, outcome->made_rank, outcome->members) ||
         !same(self, "the epoch", tutti_epoch(made), outcome->made_rank, outcome->epoch) ||
         !blame(self, (out & ~gone) == 0 && (left & ~self->members) == 0, FAULTS_DISAGREEMENT,
                "shrink made a comm of %llx out of %llx, and only %llx are gone", (unsigned long long)left,
@@ -299,7 +385,7 @@ static bool free_comm(struct self *self)
 static bool shrink(struct self *self, bool ok)
 {
     tutti_comm *made = NULL;
-    int64_t began_ns = tutti_clock_ns();
+    int64_t began_ns = run_ns(self->program);
     tutti_status status = ok ? tutti_comm_revoke(self->comm) : TUTTI_OK; /* it has not failed here */
     if (status != TUTTI_OK) return blame_status(self, "revoke", status);
     self->notes->doing = DOING_SHRINK;
@@ -317,12 +403,12 @@ static void live(struct self *self)
 {
     struct program *program = self->program;
     for (int done = 0; done < program->steps; self->attempt++) {
-        bool ok, well;
+        bool ok = true, well;
         if (!blame(self, self->attempt < ATTEMPTS, FAULTS_HANG, "%d steps of %d are done, and no more", done,
                    program->steps))
             return;
-        if (!do_steps(self, &ok) || !agree(self, ok, &well)) return;
-        if (!well && !shrink(self, ok)) return;
+        if (!make_part(self, &ok) || !do_steps(self, &ok) || !(ok || give_up(self))) return;
+        if (!agree(self, ok, &well) || !settle_part(self, well) || (!well && !shrink(self, ok))) return;
         done += well;
     }
     self->notes->finished = true;
@@ -336,7 +422,7 @@ static int work(tutti_comm *world, void *context)
     struct program *program = context;
     struct self self = {.program = program, .world = world, .comm = world, .id = tutti_rank(world)};
     self.notes = &program->ranks[self.id];
-    if (program->start_ns < 0) program->start_ns = tutti_clock_ns();
+    if (program->start_ns < 0) program->start_ns = tutti_sim_time_ns();
     set_members(&self, (UINT64_C(1) << program->size) - 1);
     self.in = program->shared ? tutti_alloc(world, sizeof self.notes->in_buffer) : self.notes->in_buffer;
     self.out = program->shared ? tutti_alloc(world, sizeof self.notes->out_buffer) : self.notes->out_buffer;
@@ -345,66 +431,13 @@ static int work(tutti_comm *world, void *context)
     else
         live(&self);
     self.notes->ended = true;
+    (void)free_part(&self, self.renewed);
+    (void)free_part(&self, self.part);
     (void)free_comm(&self);
     return 0;
 }
 
 /* ---- One seed --------------------------------------------------------------------------------------------------------------- */
-
-/* Hosts have as many ranks each. */
-static void choose_ranks(uint64_t *random, int least, int most, struct program *program, tutti_sim_setup *setup)
-{
-    program->size = least + (int)sim_draw(random, (uint64_t)(most - least + 1));
-    setup->hosts = 1 + (int)sim_draw(random, 3);
-    while (program->size % setup->hosts != 0) setup->hosts--;
-    setup->ranks_per_host = program->size / setup->hosts;
-    program->hosts = setup->hosts;
-    program->steps = 3 + (int)sim_draw(random, 8);
-    program->slow_rank = sim_draw(random, 2) == 0 ? -1 : (int)sim_draw(random, (uint64_t)program->size);
-    program->shared = sim_draw(random, 2) == 0;
-}
-
-static void choose_links(uint64_t *random, tutti_sim_setup *setup, tutti_sim_point delay[2])
-{
-    static const double rates[] = {1e8, 1e9, 12.5e9};
-    static const int64_t noise[] = {0, 0, 300, 20000}, overheads[] = {100, 100, 3000, 30000};
-    setup->link_bytes_per_s = rates[sim_draw(random, 3)];
-    setup->link_latency_ns = 500 + (int64_t)sim_draw(random, 100000);
-    setup->local_latency_ns = 50 + (int64_t)sim_draw(random, 2000);
-    setup->overhead_ns = overheads[sim_draw(random, 4)];
-    setup->noise_ns = noise[sim_draw(random, 4)];
-    delay[0] = (tutti_sim_point){.bytes = 0, .ns = (int64_t)sim_draw(random, 50000)};
-    delay[1] = (tutti_sim_point){.bytes = 1 << 20, .ns = delay[0].ns + (int64_t)sim_draw(random, 500000)};
-    setup->delay = delay;
-    setup->delay_count = sim_draw(random, 3) == 0 ? 2 : 0;
-}
-
-/* Within the time that all takes if nobody dies; half of those behind the first while the others may still deal with it. The lowest
- * ranks die more often, since they coordinate. */
-static void choose_deaths(uint64_t *random, int64_t time_ns, struct program *program, tutti_sim_setup *setup)
-{
-    uint64_t most = (uint64_t)time_ns + 1;
-    program->death_count = 1 + (int)sim_draw(random, FAULTS_MOST_DEATHS);
-    for (int i = 0; i < program->death_count; i++) {
-        tutti_sim_death *death = &program->deaths[i];
-        int rank = sim_draw(random, 3) == 0 ? i : (int)sim_draw(random, (uint64_t)program->size);
-        *death = (tutti_sim_death){.rank = rank, .at_ns = (int64_t)sim_draw(random, most)};
-        if (i > 0 && sim_draw(random, 2) == 0)
-            death->at_ns = program->deaths[0].at_ns + (int64_t)sim_draw(random, most / (5u << sim_draw(random, 4)) + 2);
-    }
-    setup->deaths = program->deaths;
-    setup->death_count = (size_t)program->death_count;
-}
-
-static void describe(const struct program *program, struct faults_finding *finding)
-{
-    size_t room = sizeof finding->setup;
-    int at = snprintf(finding->setup, room, "%d ranks on %d host%s", program->size, program->hosts,
-                      program->hosts == 1 ? "" : "s");
-    for (int i = 0; i < program->death_count; i++)
-        at += snprintf(finding->setup + at, room - (size_t)at, ", rank %d ends at %lld ns", program->deaths[i].rank,
-                       (long long)program->deaths[i].at_ns);
-}
 
 /* All that have lived to the end did the same, and nobody is missing who lives. */
 static void check_ends(struct program *program)
@@ -414,7 +447,10 @@ static void check_ends(struct program *program)
         const struct survivor *notes = &program->ranks[id];
         struct self self = {.program = program, .id = id, .attempt = notes->attempts};
         bool dies = has_died(program, id, INT64_MAX);
+        bool goes_on = (program->larger >> id & 1) != 0 && !program->rehearses;
         (void)blame(&self, notes->ended || dies, FAULTS_HANG, "it has neither ended nor died");
+        (void)blame(&self, notes->finished || !goes_on, FAULTS_HANG,
+                    "it is on the side of the partition that goes on, and was not there at the end");
         if (!notes->ended) program->counts->deaths[notes->doing]++;
         if (!notes->finished) continue;
         if (first == NULL) first = notes;
@@ -432,11 +468,11 @@ static void run_once(struct program *program, const tutti_sim_setup *setup, int6
     tutti_sim_report report = {0};
     tutti_error error = {0};
     struct self nobody = {.program = program, .id = -1};
-    program->start_ns = -1;
+    program->start_ns = program->took_ns = -1;
     memset(program->outcomes, 0, sizeof program->outcomes);
     memset(program->ranks, 0, (size_t)program->size * sizeof *program->ranks);
     tutti_status status = tutti_sim_run(setup, work, program, &report, &error);
-    *time_ns = report.time_ns;
+    *time_ns = program->took_ns = report.time_ns;
     if (status != TUTTI_OK && program->finding->kind == FAULTS_NONE) {
         program->finding->kind = status == TUTTI_ERR_TIMEOUT || status == TUTTI_ERR_LIMIT ? FAULTS_HANG : FAULTS_FAILED;
         (void)snprintf(program->finding->text, sizeof program->finding->text, "%s", error.text);
@@ -444,6 +480,18 @@ static void run_once(struct program *program, const tutti_sim_setup *setup, int6
     if (status != TUTTI_OK) return;
     check_ends(program);
     (void)blame(&nobody, report.time_ns < LONGEST_NS, FAULTS_HANG, "the run took %.1f s", (double)report.time_ns / 1e9);
+}
+
+static void run_twice(struct program *program, uint64_t *random, tutti_sim_setup *setup)
+{
+    int64_t time_ns = 0;
+    program->rehearses = true;
+    run_once(program, setup, &time_ns);
+    program->rehearses = false;
+    if (program->finding->kind != FAULTS_NONE) return;
+    sim_program_disturb(program, random, time_ns, setup);
+    for (int i = 0; i < program->fault_count; i++) program->counts->faults[program->faults[i].kind]++;
+    run_once(program, setup, &time_ns);
 }
 
 void faults_run_seed(uint64_t seed, int least, int most, enum faults_plant plant, struct faults_finding *finding,
@@ -455,28 +503,22 @@ void faults_run_seed(uint64_t seed, int least, int most, enum faults_plant plant
     tutti_sim_point delay[2];
     tutti_options options;
     tutti_error error = {0};
-    int64_t time_ns = 0;
     *finding = (struct faults_finding){.seed = seed};
     tutti_sim_setup_init(&setup);
     setup.seed = seed;
     setup.stack_bytes = 1 << 18;
     setup.limit_ms = LIMIT_MS;
     setup.options = &options;
-    choose_ranks(&random, least, most, &program, &setup);
-    choose_links(&random, &setup, delay);
+    sim_program_choose(&program, &random, least, most, &setup, delay);
     program.ranks = calloc((size_t)program.size, sizeof *program.ranks);
     if (program.ranks == NULL || tutti_options_init(&options, &error) != TUTTI_OK) {
         finding->kind = FAULTS_FAILED;
         (void)snprintf(finding->text, sizeof finding->text, "%s", program.ranks == NULL ? "no memory" : error.text);
     } else {
         options.deadline_ms = DEADLINE_MS;
-        run_once(&program, &setup, &time_ns); /* nobody dies */
-        choose_deaths(&random, time_ns, &program, &setup);
-        if (finding->kind != FAULTS_NONE)
-            program.death_count = 0;
-        else
-            run_once(&program, &setup, &time_ns);
+        options.heartbeat_ms = program.heartbeat_ns / 1000000;
+        run_twice(&program, &random, &setup);
     }
-    describe(&program, finding);
+    sim_program_describe(&program, finding);
     free(program.ranks);
 }

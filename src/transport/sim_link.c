@@ -74,6 +74,7 @@ static void depart(struct tti_event *event)
                                                                 offsetof(struct tti_sim_endpoint, departure));
     struct tti_sim_network *network = gone->network;
     gone->state = ANNOUNCED;
+    tti_sim_note_change(network);
     network->departed[network->departed_count++] = gone->transport.rank;
     for (int rank = 0; rank < network->size && network->open > 0; rank++) rouse(&network->endpoints[rank]);
 }
@@ -89,7 +90,11 @@ static void arrive(struct tti_event *event)
     struct tti_sim_frame *frame = (struct tti_sim_frame *)event;
     struct tti_sim_endpoint *from = frame->from, *to = frame->to;
     from->on_the_way--;
-    if (to->state < GONE) {
+    bool ended = to->network->pairs != NULL && pair_of(to, from)->ended;
+    if (to->network->pairs != NULL) pair_of(from, to)->on_the_way--;
+    if (to->network->pairs != NULL && (from->state >= GONE || pair_of(from, to)->ended))
+        tti_sim_note_change(to->network);
+    if (to->state < GONE && !ended) {
         append(&to->arrived, frame);
         rouse(to);
     } else {
@@ -98,22 +103,31 @@ static void arrive(struct tti_event *event)
     tti_sim_announce_departure(from);
 }
 
-void tti_sim_has_left(struct tti_sim_frame *frame, int64_t there_ns)
+bool tti_sim_let_go(struct tti_sim_frame *frame)
+{
+    bool kept = keep_data(frame);
+    tti_sim_hand_back(frame->from, frame->outgoing, kept ? TUTTI_OK : TUTTI_ERR_MEMORY);
+    if (kept) return true;
+    frame->from->on_the_way--;
+    if (frame->to->network->pairs != NULL) pair_of(frame->from, frame->to)->on_the_way--;
+    tti_sim_frame_free(frame->to->network, frame);
+    return false;
+}
+
+void tti_sim_comes(struct tti_sim_frame *frame, int64_t there_ns)
 {
     struct tti_sim_endpoint *to = frame->to;
     int64_t noise = tti_sim_setup_of()->noise_ns;
-    bool kept = keep_data(frame);
-    tti_sim_hand_back(frame->from, frame->outgoing, kept ? TUTTI_OK : TUTTI_ERR_MEMORY);
-    if (!kept) {
-        frame->from->on_the_way--;
-        tti_sim_frame_free(to->network, frame);
-        return;
-    }
     if (noise > 0) there_ns += (int64_t)(tti_sim_random() % (uint64_t)(noise + 1));
     to->busy_until_ns = later(there_ns, to->busy_until_ns) + tti_sim_setup_of()->overhead_ns;
     frame->event.fire = arrive;
     frame->event.id = (uint64_t)frame->from->transport.rank << 32 | (uint64_t)to->transport.rank;
     tti_sim_at(&frame->event, to->busy_until_ns);
+}
+
+void tti_sim_has_left(struct tti_sim_frame *frame, int64_t there_ns)
+{
+    if (tti_sim_let_go(frame)) tti_sim_comes(frame, there_ns);
 }
 
 /* ---- Links ------------------------------------------------------------------------------------------------------- */
@@ -192,9 +206,21 @@ static void frame_left(struct tti_event *event)
     catch_up(link);
     take_out(link, from);
     struct tti_sim_frame *frame = take_first(&from->queued);
-    tti_sim_has_left(frame, pass_in(link->network, frame) + frame->delay_ns);
+    if (link->network->pairs != NULL && tti_sim_is_cut(link->network, from->host, frame->to->host))
+        tti_sim_hold(frame);
+    else
+        tti_sim_has_left(frame, pass_in(link->network, frame) + frame->delay_ns);
     begin_sending(link, from);
     expect_next(link);
+}
+
+static void forget(struct tti_sim_frame *frame, tutti_status status)
+{
+    struct tti_sim_endpoint *from = frame->from;
+    from->on_the_way--;
+    if (from->network->pairs != NULL) pair_of(from, frame->to)->on_the_way--;
+    tti_sim_hand_back(from, frame->outgoing, status);
+    tti_sim_frame_free(from->network, frame);
 }
 
 void tti_sim_link_forget(struct tti_sim_endpoint *endpoint, tutti_status status)
@@ -202,11 +228,26 @@ void tti_sim_link_forget(struct tti_sim_endpoint *endpoint, tutti_status status)
     struct tti_sim_link *link = &endpoint->network->links[endpoint->host];
     catch_up(link);
     if (endpoint->sends) take_out(link, endpoint);
-    for (struct tti_sim_frame *frame; (frame = take_first(&endpoint->queued)) != NULL;) {
-        endpoint->on_the_way--;
-        tti_sim_hand_back(endpoint, frame->outgoing, status);
-        tti_sim_frame_free(endpoint->network, frame);
+    for (struct tti_sim_frame *frame; (frame = take_first(&endpoint->queued)) != NULL;) forget(frame, status);
+    expect_next(link);
+}
+
+void tti_sim_link_forget_peer(struct tti_sim_endpoint *endpoint, const struct tti_sim_endpoint *peer)
+{
+    struct tti_sim_link *link = &endpoint->network->links[endpoint->host];
+    struct tti_sim_frames all = endpoint->queued;
+    if (all.first == NULL) return;
+    catch_up(link);
+    if (endpoint->sends && all.first->to == peer) take_out(link, endpoint);
+    endpoint->queued = (struct tti_sim_frames){.last = &endpoint->queued.first};
+    for (struct tti_sim_frame *frame = all.first, *next; frame != NULL; frame = next) {
+        next = frame->next;
+        if (frame->to == peer)
+            forget(frame, TUTTI_ERR_PEER_LOST);
+        else
+            append(&endpoint->queued, frame);
     }
+    begin_sending(link, endpoint);
     expect_next(link);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the two parts of the simulated transport share: sim_transport.c has the transport's table and the network,
- * sim_link.c takes a frame from its sender to its receiver.
+ * What the parts of the simulated transport share: sim_transport.c has the transport's table and the network,
+ * sim_link.c takes a frame from its sender to its receiver, sim_cut.c cuts hosts off and ends connections.
  */
 #ifndef TTI_TRANSPORT_SIM_PARTS_H
 #define TTI_TRANSPORT_SIM_PARTS_H
@@ -57,6 +57,7 @@ struct tti_sim_endpoint {
     uint64_t on_the_way;                      /* its own frames that have not arrived */
     int64_t busy_until_ns;                    /* until when it is busy with frames that have arrived */
     int heard;                                /* how many departures it was told of */
+    uint64_t looked_at; /* the network's `changes` when it last looked for peers that it has lost */
 };
 
 struct tti_sim_link {
@@ -69,6 +70,16 @@ struct tti_sim_link {
     int64_t in_busy_until_ns, in_passed_ns; /* until when the way in is busy, and the time of all that has passed it */
 };
 
+/* One rank's end of its connection to another one; there is one for each where connections can end. */
+struct tti_sim_pair {
+    uint32_t on_the_way; /* frames to the peer that have not arrived */
+    bool ended;          /* nothing is sent to the peer any more, and what comes from it is dropped */
+    bool told;           /* the layer above knows that it has ended */
+    bool silent;         /* it has ended because the peer was not heard for the time of a heartbeat */
+};
+
+struct tti_sim_cut;
+
 struct tti_sim_network {
     int hosts, each, size;
     double ns_per_byte;
@@ -79,7 +90,18 @@ struct tti_sim_network {
     int open;                      /* open endpoints */
     struct tti_sim_frame *free;
     struct tti_sim_block *blocks;
+    struct tti_sim_pair *pairs; /* [size][size] by who sees whom; NULL: connections end with their ranks only */
+    struct tti_sim_cut *cuts;
+    size_t cut_count;
+    struct tti_sim_frames held;
+    uint64_t changes; /* of what may make one rank lose another */
 };
+
+static inline struct tti_sim_pair *pair_of(const struct tti_sim_endpoint *from, const struct tti_sim_endpoint *to)
+{
+    const struct tti_sim_network *network = from->network;
+    return &network->pairs[(size_t)from->transport.rank * (size_t)network->size + (size_t)to->transport.rank];
+}
 
 static inline int64_t later(int64_t a, int64_t b)
 {
@@ -117,8 +139,11 @@ void tti_sim_hand_back(struct tti_sim_endpoint *from, struct tti_outgoing *outgo
 /* Announces an endpoint that is gone and none of whose frames is on its way any more. */
 void tti_sim_announce_departure(struct tti_sim_endpoint *gone);
 
-/* Called when all of a frame has left. It arrives at the given time, or as soon as the receiver has taken the frames
- * before it. */
+/* Keeps a frame's data and gives the frame back to its sender. Returns false if there is no memory, and frees it. */
+bool tti_sim_let_go(struct tti_sim_frame *frame);
+/* To be called after that: the frame arrives at the given time, or as soon as the receiver has taken those before it. */
+void tti_sim_comes(struct tti_sim_frame *frame, int64_t there_ns);
+/* Both of these. */
 void tti_sim_has_left(struct tti_sim_frame *frame, int64_t there_ns);
 
 void tti_sim_link_init(struct tti_sim_link *link, struct tti_sim_network *network, int host);
@@ -126,6 +151,20 @@ void tti_sim_link_init(struct tti_sim_link *link, struct tti_sim_network *networ
 void tti_sim_link_send(struct tti_sim_frame *frame);
 /* Drops the frames that the endpoint has queued and that have not left; those that have left still arrive. */
 void tti_sim_link_forget(struct tti_sim_endpoint *endpoint, tutti_status status);
+/* Drops those of them that are for one peer. */
+void tti_sim_link_forget_peer(struct tti_sim_endpoint *endpoint, const struct tti_sim_endpoint *peer);
+
+/* ---- sim_cut.c, to be called only if network->pairs is not NULL ---- */
+
+/* Returns true if nothing passes from one host to the other now. */
+bool tti_sim_is_cut(const struct tti_sim_network *network, int from_host, int to_host);
+/* Keeps a frame that has left until the cut is over. */
+void tti_sim_hold(struct tti_sim_frame *frame);
+/* Tells the layer above of peers that the rank has lost. Returns true if there were any. */
+bool tti_sim_notify_ends(struct tti_sim_endpoint *endpoint);
+/* Wakes all ranks: one may have lost another. Does nothing if network->pairs is NULL. */
+void tti_sim_note_change(struct tti_sim_network *network);
+void tti_sim_cuts_free(struct tti_sim_network *network);
 
 void tti_sim_endpoint_init(struct tti_sim_endpoint *endpoint, struct tti_sim_network *network, int rank);
 

@@ -49,7 +49,8 @@ static bool send(struct tti_transport *transport, int peer, struct tti_outgoing 
     struct tti_sim_network *network = from->network;
     const struct tti_sim_setup *setup = tti_sim_setup_of();
     if (setup->overhead_ns > 0) tti_sim_sleep(setup->overhead_ns);
-    bool lost = network->endpoints[peer].state == ANNOUNCED || from->state != OPEN;
+    bool lost = from->state != OPEN || (network->pairs != NULL ? pair_of(from, &network->endpoints[peer])->ended
+                                                               : network->endpoints[peer].state == ANNOUNCED);
     struct tti_sim_frame *frame = lost ? NULL : tti_sim_frame_new(network);
     if (frame == NULL) {
         tti_sim_hand_back(from, outgoing, lost ? TUTTI_ERR_PEER_LOST : TUTTI_ERR_MEMORY);
@@ -60,6 +61,7 @@ static bool send(struct tti_transport *transport, int peer, struct tti_outgoing 
     frame->head = outgoing->head;
     frame->outgoing = outgoing;
     from->on_the_way++;
+    if (network->pairs != NULL) pair_of(from, frame->to)->on_the_way++;
     if (from->host == frame->to->host) {
         int64_t moved = tti_sim_duration((double)outgoing->head.bytes * setup->local_ns_per_byte + 0.5);
         tti_sim_has_left(frame, later(tti_sim_now_ns() + setup->local_latency_ns, frame->to->busy_until_ns) + moved);
@@ -118,6 +120,7 @@ static bool notify_departures(struct tti_sim_endpoint *endpoint)
     struct tti_sim_network *network = endpoint->network;
     struct tti_sink *sink = &endpoint->transport.sink;
     bool any = false;
+    if (network->pairs != NULL) return tti_sim_notify_ends(endpoint);
     while (endpoint->heard < network->departed_count) {
         const struct tti_sim_endpoint *gone = &network->endpoints[network->departed[endpoint->heard++]];
         if (gone == endpoint) continue;
@@ -154,7 +157,9 @@ static void sleep_until(struct tti_transport *transport, int64_t timeout_ns)
 {
     struct tti_sim_endpoint *endpoint = (struct tti_sim_endpoint *)transport;
     if (endpoint->arrived.first != NULL || endpoint->sent != NULL || timeout_ns <= 0) return;
-    if (endpoint->heard < endpoint->network->departed_count) return;
+    const struct tti_sim_network *network = endpoint->network;
+    if (network->pairs != NULL ? endpoint->looked_at != network->changes : endpoint->heard < network->departed_count)
+        return;
     doze(endpoint, timeout_ns);
 }
 
@@ -256,6 +261,7 @@ void tti_sim_network_free(struct tti_sim_network *network)
 {
     if (network == NULL) return;
     cancel_all(network);
+    tti_sim_cuts_free(network);
     while (network->blocks != NULL) {
         struct tti_sim_block *block = network->blocks;
         network->blocks = block->next;

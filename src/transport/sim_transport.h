@@ -15,6 +15,7 @@
 #define TTI_TRANSPORT_SIM_TRANSPORT_H
 
 #include "transport/transport.h"
+#include <tutti/experimental.h>
 
 enum { TTI_SIM_FRAME_BYTES = sizeof(struct tti_frame_head) };
 
@@ -26,6 +27,12 @@ tutti_status tti_sim_network_create(int hosts, int ranks_per_host, double link_n
                                     struct tti_sim_network **network, tutti_error *error);
 /* Frees the network; all endpoints must be closed or dropped. */
 void tti_sim_network_free(struct tti_sim_network *network);
+
+/* Plans the cuts and the ends of connections among `faults`, whose times count from now, and ignores other faults. Two
+ * ranks of which one has not heard the other for `heartbeat_ms`, or up to half as long again, each pair its own time, lose
+ * each other: their connection ends, and stays so after the cut. To be called once, before endpoints are opened. */
+tutti_status tti_sim_network_disturb(struct tti_sim_network *network, const tutti_sim_fault *faults, size_t count,
+                                     int64_t heartbeat_ms, tutti_error *error);
 
 /* Returns the endpoint of a rank: one at a time. */
 struct tti_transport *tti_sim_network_open(struct tti_sim_network *network, int rank);

@@ -8,9 +8,10 @@ tool sim --faults --seeds "$seeds" --seed "${SEED:-1}" --json all.json
 check 'status' 0 "$STATUS"
 [ "$STATUS" = 0 ] || echo "$OUT$ERR"
 matches 'no violation' "^$seeds seeds from [0-9]+, 3 to 32 ranks: 0 violations$" "$OUT"
-check 'json, and deaths everywhere' "$seeds 0 [] True" "$(python3 -c 'import json
+check 'json, and faults of each kind' "$seeds 0 [] True True" "$(python3 -c 'import json
 x = json.load(open("all.json"))
-print(x["seeds"], x["violations"], x["found"], all(x["deaths"][k] > 0 for k in ("collectives", "agreement", "shrink")))')"
+print(x["seeds"], x["violations"], x["found"], all(x["deaths"][k] > 0 for k in ("collectives", "agreement", "shrink", "renew")),
+      all(x["faults"][k] > 0 for k in ("cuts", "breaks", "stops", "jumps")))')"
 
 for plant in 'hang hang' 'disagreement disagreement' 'result wrong result'; do
     tool sim --faults --seeds 8 --ranks 5..9 --plant "${plant%% *}" --json

@@ -42,6 +42,12 @@ struct sim_death {
     struct sim_rank *rank;
 };
 
+struct sim_fault {          /* a stop or a jump */
+    struct tti_event event; /* the first member */
+    struct simulation *simulation;
+    const tutti_sim_fault *fault;
+};
+
 struct simulation {
     const tutti_sim_setup *setup;
     tutti_options options;
@@ -51,6 +57,7 @@ struct simulation {
     int size, result;
     struct sim_rank *ranks;
     struct sim_death *deaths;
+    struct sim_fault *faults;
     struct tti_sim_network *network; /* NULL: there is one host */
     struct tti_cluster cluster;      /* of all ranks, likewise */
     struct tti_hosts layout;
@@ -101,6 +108,33 @@ static void plan_deaths(struct simulation *simulation)
     }
 }
 
+static void strike(struct tti_event *event)
+{
+    const struct sim_fault *at = (const struct sim_fault *)event;
+    const tutti_sim_fault *fault = at->fault;
+    struct simulation *simulation = at->simulation;
+    for (int rank = 0; rank < simulation->size; rank++) {
+        int host = rank / simulation->setup->ranks_per_host;
+        struct tti_sim_task *task = simulation->ranks[rank].task.simulated;
+        if (simulation->ranks[rank].ended || simulation->ranks[rank].lost) continue;
+        if (fault->kind == TUTTI_SIM_STOP && fault->from == (uint64_t)rank)
+            tti_sim_task_stop(task, tti_sim_now_ns() + fault->for_ns);
+        if (fault->kind == TUTTI_SIM_JUMP && host < 64 && (fault->from >> host & 1) != 0)
+            tti_sim_task_jump(task, fault->for_ns);
+    }
+}
+
+static void plan_faults(struct simulation *simulation)
+{
+    for (size_t i = 0; i < simulation->setup->fault_count; i++) {
+        const tutti_sim_fault *fault = &simulation->setup->faults[i];
+        if (fault->kind != TUTTI_SIM_STOP && fault->kind != TUTTI_SIM_JUMP) continue;
+        simulation->faults[i] = (struct sim_fault){
+            .event = {.fire = strike, .id = UINT64_C(9) << 59 | i}, .simulation = simulation, .fault = fault};
+        tti_sim_at(&simulation->faults[i].event, tti_sim_now_ns() + fault->at_ns);
+    }
+}
+
 /* Frees the comm of a rank that died, possibly in the middle of anything. */
 static void free_lost(tutti_comm *comm)
 {
@@ -120,9 +154,13 @@ static void run_ranks(struct simulation *simulation)
         tti_sim_task_lead(ranks[started].task.simulated); /* tasks that it starts die with it */
     }
     for (int rank = started; rank < simulation->size; rank++) lose(&ranks[rank]);
-    if (started == simulation->size) plan_deaths(simulation);
+    if (started == simulation->size) {
+        plan_deaths(simulation);
+        plan_faults(simulation);
+    }
     for (int rank = 0; rank < started; rank++) tti_task_join(&ranks[rank].task);
     for (size_t i = 0; i < simulation->setup->death_count; i++) tti_sim_cancel(&simulation->deaths[i].event);
+    for (size_t i = 0; i < simulation->setup->fault_count; i++) tti_sim_cancel(&simulation->faults[i].event);
     for (int rank = 0; rank < simulation->size; rank++) {
         if (ranks[rank].lost) free_lost(ranks[rank].comm);
         if (simulation->network != NULL)
@@ -208,6 +246,9 @@ static tutti_status make_hosts(struct simulation *simulation)
     if (setup->hosts > 1)
         TTI_TRY(tti_sim_network_create(setup->hosts, setup->ranks_per_host, 1e9 / setup->link_bytes_per_s,
                                        setup->link_latency_ns, &simulation->network, simulation->error));
+    if (setup->hosts > 1 && setup->fault_count > 0)
+        TTI_TRY(tti_sim_network_disturb(simulation->network, setup->faults, setup->fault_count,
+                                        simulation->options.heartbeat_ms, simulation->error));
     for (int host = 0; host < setup->hosts; host++) TTI_TRY(make_host(simulation, host));
     return TUTTI_OK;
 }
@@ -276,6 +317,7 @@ static tutti_status check_tables(const tutti_sim_setup *setup, tutti_error *erro
     const char *missing = setup->copy == NULL && setup->copy_count > 0      ? "copy"
                           : setup->delay == NULL && setup->delay_count > 0  ? "delay"
                           : setup->deaths == NULL && setup->death_count > 0 ? "deaths"
+                          : setup->faults == NULL && setup->fault_count > 0 ? "faults"
                                                                             : NULL;
     if (missing == NULL) return TUTTI_OK;
     return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "simulation: `%s` is NULL, and its count is not 0", missing);
@@ -290,6 +332,26 @@ static tutti_status check_deaths(const tutti_sim_setup *setup, tutti_error *erro
             return tti_error_set(error, TUTTI_ERR_RANK, 0, "simulation: rank %d, which is to die at %lld ns, is none",
                                  rank, (long long)setup->deaths[i].at_ns);
     }
+    return TUTTI_OK;
+}
+
+static tutti_status check_fault(const tutti_sim_setup *setup, const tutti_sim_fault *fault, tutti_error *error)
+{
+    uint64_t size = (uint64_t)setup->hosts * (uint64_t)setup->ranks_per_host;
+    bool connects = fault->kind == TUTTI_SIM_CUT || fault->kind == TUTTI_SIM_BREAK;
+    bool back = fault->kind == TUTTI_SIM_JUMP && fault->for_ns < 0 && fault->for_ns >= -TIME_MOST;
+    TTI_TRY(check_time("faults[].at_ns", fault->at_ns, error));
+    TTI_TRY(check_time("faults[].for_ns", back ? -fault->for_ns : fault->for_ns, error));
+    if ((int)fault->kind < TUTTI_SIM_CUT || fault->kind > TUTTI_SIM_JUMP)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "simulation: fault kind %d is none", (int)fault->kind);
+    if (connects && setup->hosts == 1)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                             "simulation: connections end between hosts, and there is only one");
+    if ((fault->kind == TUTTI_SIM_BREAK && (fault->to >= size || fault->to == fault->from)) ||
+        (fault->kind != TUTTI_SIM_CUT && fault->kind != TUTTI_SIM_JUMP && fault->from >= size))
+        return tti_error_set(
+            error, TUTTI_ERR_RANK, 0, "simulation: a fault of ranks %llu and %llu; there are 0 to %llu",
+            (unsigned long long)fault->from, (unsigned long long)fault->to, (unsigned long long)size - 1);
     return TUTTI_OK;
 }
 
@@ -326,6 +388,7 @@ static tutti_status check(const tutti_sim_setup *setup, tutti_sim_work *work, tu
     TTI_TRY(check_figures(setup, error));
     TTI_TRY(check_tables(setup, error));
     TTI_TRY(check_points(setup, error));
+    for (size_t i = 0; i < setup->fault_count; i++) TTI_TRY(check_fault(setup, &setup->faults[i], error));
     return check_deaths(setup, error);
 }
 
@@ -391,10 +454,12 @@ tutti_status tutti_sim_run(const tutti_sim_setup *setup, tutti_sim_work *work, v
     simulation.ranks = tti_calloc((size_t)simulation.size, sizeof *simulation.ranks);
     simulation.deaths = tti_calloc(setup->death_count + 1, sizeof *simulation.deaths);
     tutti_status status = TUTTI_ERR_MEMORY;
-    if (simulation.ranks != NULL && simulation.deaths != NULL)
+    simulation.faults = tti_calloc(setup->fault_count + 1, sizeof *simulation.faults);
+    if (simulation.ranks != NULL && simulation.deaths != NULL && simulation.faults != NULL)
         status = run(&simulation, report);
     else
         tti_error_set(error, status, ENOMEM, "no memory for %d simulated ranks", simulation.size);
+    tti_free(simulation.faults);
     tti_free(simulation.deaths);
     tti_free(simulation.ranks);
     return status;
@@ -403,6 +468,11 @@ tutti_status tutti_sim_run(const tutti_sim_setup *setup, tutti_sim_work *work, v
 int64_t tutti_clock_ns(void)
 {
     return tti_now_ns();
+}
+
+int64_t tutti_sim_time_ns(void)
+{
+    return tti_sim != NULL ? tti_sim_now_ns() : tti_now_ns();
 }
 
 void tutti_spend_ns(int64_t ns)
