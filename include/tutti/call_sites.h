@@ -51,6 +51,7 @@
 #define tutti_comm_revoke(comm) tutti_comm_revoke(TUTTI_HERE(comm))
 #define tutti_comm_shrink(comm, made) tutti_comm_shrink(TUTTI_HERE(comm), made)
 #define tutti_comm_rebuild(comm, made) tutti_comm_rebuild(TUTTI_HERE(comm), made)
+#define tutti_comm_grow(comm, made) tutti_comm_grow(TUTTI_HERE(comm), made)
 #define tutti_comm_renew(old, world, made) tutti_comm_renew(old, TUTTI_HERE(world), made)
 #define tutti_mesh_renew(old, comm, mesh) tutti_mesh_renew(old, TUTTI_HERE(comm), mesh)
 #define tutti_mesh_create(comm, ...) tutti_mesh_create(TUTTI_HERE(comm), __VA_ARGS__)

@@ -138,6 +138,7 @@ typedef struct tutti_launch {
     char host[256];             /* several hosts: where rank 0 waits for the others; "": by `store`, or not told */
     int port;
     const char *store; /* several hosts: by which rank 0 tells where it waits: "c10d", "pmi", "pmix" or "" */
+    bool waits;        /* to be taken into a job that runs: rank and size are not known before (0, 1) */
 } tutti_launch;
 
 /* Reads the environment. ERR_OPTION or ERR_JOIN when it contradicts itself. */
@@ -294,6 +295,26 @@ TUTTI_API bool tutti_board_late(const tutti_board *board, int process);
 TUTTI_API bool tutti_board_was_formed(const char *name, const char *job);
 TUTTI_API void tutti_board_free(tutti_board *board); /* NULL is ignored */
 
+/* Of a job that may grow, all on this host: it has `count` processes at first and `most` at most. Those that are to be
+ * taken in are started with a ticket in TUTTI_TICKET, and wait in tutti_join; the ranks take them in by
+ * tutti_comm_grow. open: gives a ticket, -1: as many processes as there can be are there or wait. end: its process has
+ * ended. look: what became of it, with its process's number once it is TAKEN; to be asked when the keeper of the board
+ * gets SIGUSR1, and before it tells of any end. close: it is not used any more; a TAKEN one when the keeper knows the
+ * number. finish: the job ends, and whoever waits is told so. */
+TUTTI_API tutti_status tutti_board_create_to_grow(const char *job, int count, int most, tutti_board **board,
+                                                  tutti_error *error);
+typedef enum tutti_ticket_state {
+    TUTTI_TICKET_WAITS,  /* or is on its way */
+    TUTTI_TICKET_CALLED, /* and it is not decided yet whether it is taken in */
+    TUTTI_TICKET_TAKEN,
+    TUTTI_TICKET_LATE /* it did not come when it was called: the process is to be ended */
+} tutti_ticket_state;
+TUTTI_API int tutti_board_ticket_open(tutti_board *board);
+TUTTI_API void tutti_board_ticket_end(tutti_board *board, int ticket);
+TUTTI_API tutti_ticket_state tutti_board_ticket_look(const tutti_board *board, int ticket, int *process);
+TUTTI_API void tutti_board_ticket_close(tutti_board *board, int ticket);
+TUTTI_API void tutti_board_finish(tutti_board *board);
+
 /* Opens the board that a process of this user keeps: the guard of `tutti run`. ERR_SYSTEM: there is none, or it may not
  * be read. To be freed; it can be read also when the job has ended. */
 TUTTI_API tutti_status tutti_board_attach(int keeper, tutti_board **board, tutti_error *error);
@@ -307,6 +328,7 @@ typedef struct tutti_board_about {
     int restarts, restarts_most;     /* of all processes together, so far; 0: they are not started again */
     bool formed;                     /* all have joined, once at least */
     unsigned epoch;                  /* the latest that was formed */
+    int waiting, processes_most;     /* those that wait to be taken in; 0: the job does not grow */
 } tutti_board_about;
 TUTTI_API void tutti_board_describe(const tutti_board *board, tutti_board_about *about);
 

@@ -546,6 +546,20 @@ TUTTI_API tutti_status tutti_comm_rebuild(tutti_comm *comm, tutti_comm **made);
 /* True if the launcher starts lost processes of the comm's job again, as long as it has restarts left. */
 TUTTI_API bool tutti_comm_can_rebuild(const tutti_comm *comm);
 
+/* Makes the world again with processes that wait to join the job, of a later epoch: under tutti run --max-ranks M they
+ * are started by tutti run --join JOB, and wait in tutti_join or tutti_main. All ranks of the world call it, while it is
+ * whole; the old ones keep their numbers, those that wait now come behind them, up to M, and enter `work` with a world of
+ * that epoch (tutti_epoch(world) > 0). All or nothing: a process that waits and dies meanwhile is left out, unless
+ * nobody is left; a process that does not come within the deadline (tutti_within, or else the option join_timeout_ms) is
+ * ended where it has waited. After any error the comm is as it was before. Each rank's memory stays its own; what it made before
+ * is refused from then on (ERR_EPOCH), and has to be made again (tutti_comm_renew) or freed. ERR_ARGUMENT: nobody
+ * waits. ERR_UNSUPPORTED: nobody can join this job. ERR_BROKEN: the comm has lost a rank, and has to be rebuilt first.
+ * ERR_JOIN: somebody could not join. ERR_PEER_LOST: a rank that was there before died. */
+TUTTI_API tutti_status tutti_comm_grow(tutti_comm *comm, tutti_comm **made);
+/* Returns how many processes wait to join the comm's job at this moment. Ranks may see different numbers; it is the
+ * call of tutti_comm_grow that decides who is taken in. */
+TUTTI_API int tutti_comm_waiting(const tutti_comm *comm);
+
 /* Makes a comm that was made from an earlier world again, with those of its ranks that `world` has, in its order: after
  * a rebuild all of them, after a shrink renumbered. Collective over `world`: each rank gives the comm that it was in,
  * of whatever ranks, which may answer ERR_EPOCH but not be freed yet; or NULL, as one must that was started again, or
@@ -628,6 +642,7 @@ TUTTI_API void tutti_log_set_level(tutti_log_level level);
     X(trace_events, INT, 65536, 1, 268435456,                                                                          \
       "trace: the events that each rank keeps of a comm; older ones are dropped")                                      \
     X(board, TEXT, "", 0, 0, "where ranks that are joining see which others have ended; set by the launcher")          \
+    X(ticket, INT, -1, -1, 65535, "which of those that wait to be taken in this process is; set by the launcher")      \
     X(cuda_path, TEXT, "", 0, 0, "folders, with colons between, where libcuda, NVRTC and NCCL are looked for first")   \
     X(cache, TEXT, "", 0, 0, "folder for compiled kernels; XDG_CACHE_HOME/tutti or ~/.cache/tutti if not set")         \
     X(device, TEXT, "auto", 0, 0,                                                                                      \

@@ -95,7 +95,7 @@ int cli_check_options(const char *command, int hosts)
 
 bool cli_is_launcher_option(const tutti_option_row *row)
 {
-    static const char *const names[] = {"ranks", "launcher", "job", "rank", "size", "board"};
+    static const char *const names[] = {"ranks", "launcher", "job", "rank", "size", "board", "ticket"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strcmp(row->name, names[i]) == 0) return true;
     }

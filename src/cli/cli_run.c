@@ -46,6 +46,15 @@ static const struct cli_flag run_flags[] = {
     {.row = {"spare", TUTTI_OPTION_INT, "0", 0, 65535,
              "with --hosts and --max-restarts: the last so many hosts wait, and take the ranks of a host that is lost"},
      .offset = offsetof(struct run_values, spare)},
+    {.row = {"max_ranks", TUTTI_OPTION_INT, "", 1, 65536,
+             "the job may grow to so many ranks: others join it by --join, and are taken in by tutti_comm_grow; on one "
+             "host"},
+     .offset = offsetof(struct run_values, max_ranks)},
+    {.row = {"join", TUTTI_OPTION_TEXT, "", 0, 0,
+             "start -n processes that wait to join this job, which runs on this host with --max-ranks: its name as "
+             "tutti top shows it, or the name's beginning, or the pid of its launcher"},
+     .offset = offsetof(struct run_values, join),
+     .value = "JOB"},
     {.row = {"log_dir", TUTTI_OPTION_TEXT, "", 0, 0,
              "write each rank's output to DIR/rank-R.out and DIR/rank-R.err instead; DIR is made if it is missing"},
      .offset = offsetof(struct run_values, log_dir),
@@ -104,6 +113,8 @@ static const struct cli_example run_examples[] = {
      "four ranks on a and b, started again when they are lost; c takes those of a host that is lost"},
     {"tutti run --nnodes 2 --node-rank 0 --nproc-per-node 2 --master-addr a --key-file key ./hello",
      "the same without ssh: this on host a, and on the other host with --node-rank 1"},
+    {"tutti run -n 2 --max-ranks 4 ./grow", "two ranks, and room for two more, which may join while the job runs"},
+    {"tutti run --join 4711 -n 2 ./grow", "two processes that join the job whose launcher has the pid 4711"},
     {"tutti run -n 4 --join-timeout-ms 5s ./hello", "an option of the library: the ranks see TUTTI_JOIN_TIMEOUT_MS=5s"},
     {NULL, NULL},
 };
@@ -143,6 +154,11 @@ const struct cli_page cli_run_page = {
         "and --key-file names a copy of the same key. When one of the launchers ends, all of the job ends; with "
         "--hosts, "
         "--max-restarts and --spare a host that waits takes the ranks of one whose launcher has ended or is silent.\n\n"
+        "With --max-ranks the job can grow: `tutti run --join JOB` has its launcher start more processes, which wait "
+        "in "
+        "tutti_join until the job's ranks call tutti_comm_grow. They are ranks like the others then: what fails ends "
+        "the job, or is started again. Those that are not taken in end with the job, with an error. When the command "
+        "that has started them ends, they end.\n\n"
         "With more than one rank, lines of output are printed whole, with the rank in front; a line longer than 32 KiB "
         "is printed as several. A single rank writes to the launcher's stdout and stderr itself. Rank 0 reads the "
         "launcher's stdin, unless that is a terminal (ranks are background processes, which may not read from one); "
@@ -232,8 +248,24 @@ static int check_file_limit(const struct run_values *values, struct launch *laun
                       fewer ? ", or give --log-dir without --tee, which needs fewer" : "");
 }
 
+static int check_growth(const struct run_values *values, struct launch *launch)
+{
+    launch->most = launch->size;
+    if (values->max_ranks == 0) return CLI_GO_ON;
+    if (launch->hosts != NULL || launch->remote || launch->place.nodes > 1)
+        return cli_refuse("run", "--max-ranks is for jobs of one host; leave it out, or --hosts and --nnodes");
+    if (values->max_ranks < launch->size)
+        return cli_refuse("run", "--max-ranks %lld is less than the %d ranks that the job begins with (-n)",
+                          (long long)values->max_ranks, launch->size);
+    launch->most = (int)values->max_ranks;
+    launch->grows = true;
+    return CLI_GO_ON;
+}
+
 static int check_all(const struct run_values *values, struct launch *launch)
 {
+    int grows = check_growth(values, launch);
+    if (grows != CLI_GO_ON) return grows;
     if (values->tee != 0 && values->log_dir[0] == '\0') return cli_refuse("run", "--tee needs --log-dir");
     if (values->no_prefix != 0 && values->log_dir[0] != '\0' && values->tee == 0) {
         return cli_refuse("run", "--no-prefix has no meaning with --log-dir, unless with --tee");
@@ -282,8 +314,7 @@ static void add_unless_ignored(sigset_t *set, int signal)
     (void)sigaddset(set, signal);
 }
 
-/* From here on the launcher's signals arrive by descriptor. What the ranks must get back is kept in `launch`. */
-static int take_signals(struct launch *launch)
+int run_take_signals(struct launch *launch)
 {
     sigset_t set;
     struct sigaction ignore = {.sa_handler = SIG_IGN}, standard = {.sa_handler = SIG_DFL};
@@ -300,7 +331,7 @@ static int take_signals(struct launch *launch)
 
 static int start_and_serve(const struct run_values *values, struct launch *launch, struct output *output)
 {
-    int sockets[2], signals = take_signals(launch);
+    int sockets[2], signals = run_take_signals(launch);
     if (signals < 0) return cli_fail("run", "signalfd: %s", strerror(errno));
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) {
         return cli_fail("run", "socketpair: %s", strerror(errno));
@@ -322,6 +353,46 @@ static int start_and_serve(const struct run_values *values, struct launch *launc
     output_started(launch);
     hosts_close_inputs(launch->hosts);
     return job_serve(values, launch, output, guard, sockets[0], signals);
+}
+
+/* The job that it joins has its own launcher, which decides all else. */
+static int check_join_flags(const struct run_values *values)
+{
+    const struct {
+        bool given;
+        const char *name;
+    } flags[] = {{strcmp(values->bind, "none") != 0, "--bind"},
+                 {values->keep_going, "--keep-going"},
+                 {values->max_restarts != 0, "--max-restarts"},
+                 {values->max_ranks != 0, "--max-ranks"},
+                 {values->spare != 0, "--spare"},
+                 {values->log_dir[0] != '\0', "--log-dir"},
+                 {values->tee, "--tee"},
+                 {values->nnodes != 0, "--nnodes"},
+                 {values->node_rank >= 0, "--node-rank"},
+                 {values->master_addr[0] != '\0', "--master-addr"},
+                 {values->master_port != 0, "--master-port"},
+                 {values->hosts[0] != '\0', "--hosts"},
+                 {values->from_stdin, "--from-stdin"}};
+    for (size_t i = 0; i < sizeof flags / sizeof *flags && values->join[0] != '\0'; i++)
+        if (flags[i].given)
+            return cli_refuse("run",
+                              "%s has no meaning with --join: what runs is the launcher of the job that is joined",
+                              flags[i].name);
+    return CLI_GO_ON;
+}
+
+static int prepare_and_join(const struct run_values *values, struct launch *launch)
+{
+    tutti_options options;
+    launch->most = launch->size;
+    if (tutti_options_init(&options, NULL) == TUTTI_OK && options.ranks > 1)
+        return cli_refuse("run", "--join: a process that joins is one rank, not %lld (TUTTI_RANKS)",
+                          (long long)options.ranks);
+    int status = check_program(launch->argv[0]);
+    if (status == CLI_GO_ON) status = check_file_limit(values, launch);
+    if (status == CLI_GO_ON) status = cli_check_options("run", 1);
+    return status == CLI_GO_ON ? join_run(values, launch) : status;
 }
 
 static int prepare_and_start(const struct run_values *values, struct launch *launch)
@@ -363,11 +434,15 @@ int cli_run(int argc, char **argv)
         status = remote_read(&launch, &argc, &argv);
         if (status == CLI_GO_ON) status = parse(argc, argv, &values, &launch);
     }
+    if (status == CLI_GO_ON) status = check_join_flags(&values);
     if (status == CLI_GO_ON) status = place_read(&values, &launch);
     if (status == CLI_GO_ON && values.hosts[0] != '\0') status = hosts_open(&values, &launch);
     if (status != CLI_GO_ON) return status;
     launch.ranks = calloc((size_t)launch.size, sizeof *launch.ranks);
-    status = launch.ranks == NULL ? cli_fail("run", "out of memory") : prepare_and_start(&values, &launch);
+    if (launch.ranks == NULL)
+        status = cli_fail("run", "out of memory");
+    else
+        status = values.join[0] != '\0' ? prepare_and_join(&values, &launch) : prepare_and_start(&values, &launch);
     hosts_close(launch.hosts);
     free(launch.cores);
     free(launch.ranks);

@@ -28,6 +28,8 @@ struct run_values {
     bool keep_going;
     int64_t max_restarts; /* 0: none */
     int64_t spare;        /* of `hosts`, the last ones, which wait */
+    int64_t max_ranks;    /* 0: not given */
+    const char *join;     /* "": none */
     bool no_prefix;
     bool tee;
     const char *log_dir; /* "": none */
@@ -51,6 +53,8 @@ struct place {
 
 struct launch {
     int size;    /* processes to start: ranks; or hosts, one remote shell each */
+    int most;    /* ranks that there can be, with those that join later */
+    bool grows;  /* some may */
     char **argv; /* the program and its arguments */
     char job[256];
     struct place place;
@@ -143,6 +147,7 @@ enum guard_event {
     GUARD_EXEC_FAILED,  /* rank, pid, value: errno of exec; sent by the rank itself */
     GUARD_ENDED,        /* rank, pid, value: wait status; where ranks are started again it awaits a command about it */
     GUARD_LATE,         /* rank: of the job, on another host; others have waited too long for it */
+    GUARD_JOINED,       /* rank, pid: a process that was started by --join is this rank now */
     GUARD_EXCLUDED,     /* the lease has run out, and the ranks are ended */
     GUARD_EMPTY         /* value: how many processes that were no ranks had to be killed. The guard's last word */
 };
@@ -151,6 +156,7 @@ struct guard_report {
     int32_t event, rank, pid, value;
     int32_t follows; /* GUARD_ENDED: 1 when it knew that another rank was the cause */
     int32_t joined;  /* GUARD_ENDED: 1 when the job's world had been formed before */
+    int32_t orphan;  /* GUARD_ENDED: 1 when it had joined, and whoever started it by --join is gone */
 };
 
 /* Commands to the guard. */
@@ -160,6 +166,7 @@ enum guard_order {
     GUARD_MOVE,    /* generation: how often ranks were; text: where rank 0 waits from now on, or "" */
     GUARD_NOTE,    /* value: a rank that has ended for good; the others are told so */
     GUARD_END,     /* value: a rank; it is killed */
+    GUARD_FINISH,  /* the job ends, and nobody can join any more */
     GUARD_LEASE    /* until_ms: the ranks may go on until then; later others go on without this host */
 };
 
@@ -178,6 +185,13 @@ int guard_main(const struct launch *launch, int control);
 void guard_sweep(void);
 void guard_spare_children(void);
 
+/* From here on the launcher's signals arrive by this descriptor. What the ranks must get back is kept in `launch`. */
+int run_take_signals(struct launch *launch);
+
+/* tutti run --join: has the job's guard start `launch`'s processes, and waits for their end. Returns the exit status of the
+ * tool. */
+int join_run(const struct run_values *values, struct launch *launch);
+
 /* ---- Output ---- */
 
 struct output;
@@ -195,6 +209,9 @@ struct pollfd;
 size_t output_poll_room(const struct output *output);
 size_t output_poll(struct output *output, struct pollfd *polls);
 void output_serve(struct output *output, const struct pollfd *polls, size_t count);
+
+/* What is printed in front of lines of the rank with this place, in place of its number. */
+void output_name_rank(struct output *output, int rank, const char *name);
 
 /* Takes what rank's pipes hold now, so that what it said comes before what is said about it. */
 void output_drain_rank(struct output *output, int rank);

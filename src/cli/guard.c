@@ -11,8 +11,7 @@
  * processes, since nobody but the guard reaps them. What they leave behind is signalled in the next round.
  * The guard has a session of its own and blocks all signals, so that neither Ctrl-C nor a hangup reaches it.
  */
-#include "cli/cli_run.h"
-#include <tutti/experimental.h>
+#include "cli/guard.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -129,44 +128,30 @@ static void signal_children(const struct children *children, int signal)
 
 /* ---- Reaping --------------------------------------------------------------------------------------------------- */
 
-struct end {
-    pid_t pid; /* 0: not ended, or noted on the board */
-    int status;
-    bool held; /* the launcher has not said yet whether it is started again */
-    bool runs; /* as far as is known processes of its group do */
-};
-
-struct guard {
-    const struct launch *launch;
-    int control;
-    bool launcher_gone;
-    pid_t *pids;      /* [size]; 0: not started or ended */
-    struct end *ends; /* [size] */
-    int ranks_running;
-    char board_name[64];     /* "": none */
-    tutti_board *board;      /* NULL for hosts, and where there is no memory: then the ranks' join has its time */
-    char master[GUARD_TEXT]; /* where rank 0 waits, since its host was lost; "": as the launcher says */
-    int64_t lease_ms;        /* until then the ranks may go on, unless it is made longer; 0: no lease */
-    bool excluded;           /* it ran out */
-    int32_t kills;           /* processes that were no ranks and died from a sweep */
-    bool sweeping;
-};
-
 static void tell(struct guard *guard, const struct guard_report *message)
 {
     if (send(guard->control, message, sizeof *message, MSG_NOSIGNAL) < 0) guard->launcher_gone = true;
 }
 
-static void report(struct guard *guard, enum guard_event event, int rank, pid_t pid, int value)
+void guard_report(struct guard *guard, enum guard_event event, int rank, pid_t pid, int value)
 {
-    tell(guard, &(struct guard_report){(int32_t)event, rank, (int32_t)pid, value, 0, 0});
+    tell(guard, &(struct guard_report){(int32_t)event, rank, (int32_t)pid, value, 0, 0, 0});
 }
 
 static void report_end(struct guard *guard, int rank, pid_t pid, int status)
 {
     bool follows = guard->board != NULL && tutti_board_follows(guard->board, guard->launch->place.first + rank);
     bool joined = guard->board != NULL && tutti_board_formed(guard->board);
-    tell(guard, &(struct guard_report){GUARD_ENDED, rank, (int32_t)pid, status, follows, joined});
+    bool orphan = joining_is_orphan(guard, rank);
+    tell(guard, &(struct guard_report){GUARD_ENDED, rank, (int32_t)pid, status, follows, joined, orphan});
+}
+
+int guard_size(const struct guard *guard)
+{
+    tutti_board_about about;
+    if (guard->joining == NULL) return guard->launch->place.world;
+    tutti_board_describe(guard->board, &about);
+    return about.processes_of_job;
 }
 
 /* To those that agree who is lost it is so only when nothing of it can go on. */
@@ -178,17 +163,25 @@ static void count_end(struct guard *guard, int rank)
     tutti_board_end(guard->board, guard->launch->place.first + rank);
 }
 
+void guard_note_end(struct guard *guard, int rank, pid_t pid, int status)
+{
+    bool again = guard->launch->max_restarts > 0;
+    guard->ends[rank] = (struct end){pid, status, again, true};
+    count_end(guard, rank);
+    report_end(guard, rank, pid, status);
+    if (!again) joining_tell_end(guard, rank, status);
+}
+
 static void note_end(struct guard *guard, pid_t pid, int status)
 {
-    for (int rank = 0; rank < guard->launch->size; rank++) {
+    for (int rank = 0; rank < guard->launch->most; rank++) {
         if (guard->pids[rank] != pid) continue;
         guard->pids[rank] = 0;
         guard->ranks_running--;
-        guard->ends[rank] = (struct end){pid, status, guard->launch->max_restarts > 0, true};
-        count_end(guard, rank);
-        report_end(guard, rank, pid, status);
+        guard_note_end(guard, rank, pid, status);
         return;
     }
+    if (joining_ended(guard, pid, status)) return;
     if (guard->sweeping && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) guard->kills++;
 }
 
@@ -201,7 +194,7 @@ static bool has_orphans(const struct guard *guard)
     if (children == NULL) return false;
     while (fscanf(children, "%d", &pid) == 1) count++;
     (void)fclose(children);
-    return count > guard->ranks_running;
+    return count > guard->ranks_running + joining_running(guard);
 }
 
 /* Tells ranks that are joining who will not come. A process that a rank left running may still join in its place; when it
@@ -209,7 +202,7 @@ static bool has_orphans(const struct guard *guard)
 static void note_ends(struct guard *guard)
 {
     bool looked = false;
-    for (int rank = 0; rank < guard->launch->size && guard->board != NULL; rank++) {
+    for (int rank = 0; rank < guard->launch->most && guard->board != NULL; rank++) {
         struct end *end = &guard->ends[rank];
         if (end->pid != 0) count_end(guard, rank);
         if (end->pid == 0 || end->held || kill(-end->pid, 0) == 0 || errno != ESRCH) continue;
@@ -229,7 +222,9 @@ static bool reap(struct guard *guard)
         if (pid == 0) return true;
         if (pid < 0 && errno == EINTR) continue;
         if (pid < 0) return false;
-        if (guard != NULL) note_end(guard, pid, status);
+        if (guard == NULL) continue;
+        joining_sync(guard);
+        note_end(guard, pid, status);
     }
 }
 
@@ -274,13 +269,15 @@ static void set_environment(const struct guard *guard, int rank)
     const struct place *place = &launch->place;
     if (setenv("TUTTI_JOB", launch->job, 1) != 0 || setenv("TUTTI_BOARD", guard->board_name, 1) != 0) _exit(127);
     set_variable("TUTTI_RANK", place->first + rank);
-    set_variable("TUTTI_SIZE", place->world);
+    int size = guard_size(guard), here = guard->joining != NULL ? size : launch->size;
+    set_variable("TUTTI_SIZE", size);
     set_variable("RANK", place->first + rank);
-    set_variable("WORLD_SIZE", place->world);
+    set_variable("WORLD_SIZE", size);
     set_variable("LOCAL_RANK", rank);
-    set_variable("LOCAL_WORLD_SIZE", launch->size);
+    set_variable("LOCAL_WORLD_SIZE", here);
     set_variable("GROUP_RANK", place->node);
     set_variable("GROUP_WORLD_SIZE", place->nodes);
+    (void)unsetenv("TUTTI_TICKET");
     (void)unsetenv("TUTTI_LAUNCHER");
     (void)unsetenv("TUTTI_MASTER_ADDR");
     (void)unsetenv("TUTTI_MASTER_PORT");
@@ -310,17 +307,17 @@ static void become_rank(struct guard *guard, int rank, pid_t guard_pid)
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != guard_pid) _exit(127); /* it died before the line above */
     char **argv = launch->hosts != NULL ? hosts_command(launch->hosts, rank) : launch->argv;
-    set_descriptors(launch, rank);
+    if (!joining_become(guard, rank, &argv)) set_descriptors(launch, rank);
     if (launch->hosts == NULL) set_environment(guard, rank);
     (void)setrlimit(RLIMIT_NOFILE, &launch->files);
     if (launch->cores != NULL && sched_setaffinity(0, sizeof launch->cores[rank], &launch->cores[rank]) != 0) {
-        report(guard, GUARD_EXEC_FAILED, rank, getpid(), errno);
+        guard_report(guard, GUARD_EXEC_FAILED, rank, getpid(), errno);
         _exit(127);
     }
     (void)sigaction(SIGPIPE, &launch->pipe_action, NULL);
     (void)sigprocmask(SIG_SETMASK, &launch->mask, NULL);
     (void)execvp(argv[0], argv);
-    report(guard, GUARD_EXEC_FAILED, rank, getpid(), errno);
+    guard_report(guard, GUARD_EXEC_FAILED, rank, getpid(), errno);
     _exit(127);
 }
 
@@ -329,8 +326,11 @@ static void make_board(struct guard *guard)
     const struct launch *launch = guard->launch;
     const struct place *place = &launch->place;
     if (launch->hosts != NULL) return;
-    if (tutti_board_create(launch->job, place->first, launch->size, place->world, &guard->board, NULL) != TUTTI_OK)
-        return;
+    tutti_status status = launch->grows
+                              ? tutti_board_create_to_grow(launch->job, launch->size, launch->most, &guard->board, NULL)
+                              : tutti_board_create(launch->job, place->first, launch->size, place->world, &guard->board,
+                                                   NULL);
+    if (status != TUTTI_OK) return;
     tutti_board_allow(guard->board, launch->max_restarts);
     if (launch->generation > 0) tutti_board_move(guard->board, (unsigned)launch->generation, NULL);
     tutti_board_name(guard->board, guard->board_name, sizeof guard->board_name);
@@ -341,13 +341,13 @@ static bool start_rank(struct guard *guard, int rank)
     pid_t self = getpid(), pid = fork();
     if (pid == 0) become_rank(guard, rank, self);
     if (pid < 0) {
-        report(guard, GUARD_START_FAILED, rank, 0, errno);
+        guard_report(guard, GUARD_START_FAILED, rank, 0, errno);
         return false;
     }
     (void)setpgid(pid, pid); /* as the rank itself does; whoever comes first */
     guard->pids[rank] = pid;
     guard->ranks_running++;
-    report(guard, GUARD_STARTED, rank, pid, 0);
+    guard_report(guard, GUARD_STARTED, rank, pid, 0);
     return true;
 }
 
@@ -381,7 +381,7 @@ static void restart_rank(struct guard *guard, const struct guard_command *comman
 
 static void end_rank(const struct guard *guard, int rank)
 {
-    if (rank >= 0 && rank < guard->launch->size && guard->pids[rank] > 0) (void)kill(-guard->pids[rank], SIGKILL);
+    if (rank >= 0 && rank < guard->launch->most && guard->pids[rank] > 0) (void)kill(-guard->pids[rank], SIGKILL);
 }
 
 /* Ranks that others have waited too long for, as those say; their end is seen like any other. Those of other hosts are told to the
@@ -389,13 +389,13 @@ static void end_rank(const struct guard *guard, int rank)
 static void end_late(struct guard *guard)
 {
     const struct place *place = &guard->launch->place;
-    for (int rank = 0; rank < place->world && guard->board != NULL; rank++) {
+    for (int rank = 0; guard->board != NULL && rank < guard_size(guard); rank++) {
         if (!tutti_board_late(guard->board, rank)) continue;
-        bool here = rank >= place->first && rank < place->first + guard->launch->size;
+        bool here = rank >= place->first && rank < place->first + guard->launch->most;
         if (here)
             end_rank(guard, rank - place->first);
         else
-            report(guard, GUARD_LATE, rank, 0, 0);
+            guard_report(guard, GUARD_LATE, rank, 0, 0);
     }
 }
 
@@ -435,7 +435,11 @@ static bool obey(struct guard *guard)
     case GUARD_SIGNAL: signal_all(guard, command.value); break;
     case GUARD_RESTART: restart_rank(guard, &command); break;
     case GUARD_MOVE: move(guard, &command); break;
-    case GUARD_NOTE: guard->ends[command.value].held = false; break;
+    case GUARD_NOTE:
+        guard->ends[command.value].held = false;
+        joining_tell_end(guard, command.value, guard->ends[command.value].status);
+        break;
+    case GUARD_FINISH: joining_finish(guard); break;
     case GUARD_END: end_rank(guard, command.value); break;
     case GUARD_LEASE: guard->lease_ms = command.until_ms; break;
     }
@@ -445,7 +449,7 @@ static bool obey(struct guard *guard)
 /* Whether the launcher has yet to say what becomes of a rank that has ended. */
 static bool awaits_order(const struct guard *guard)
 {
-    for (int rank = 0; rank < guard->launch->size; rank++)
+    for (int rank = 0; rank < guard->launch->most; rank++)
         if (guard->ends[rank].pid != 0 && guard->ends[rank].held) return true;
     return false;
 }
@@ -466,7 +470,7 @@ static int check_lease(struct guard *guard)
     if (left_ms <= 0 && !guard->excluded) {
         guard->excluded = true;
         if (guard->board != NULL) tutti_board_exclude(guard->board);
-        report(guard, GUARD_EXCLUDED, -1, 0, 0);
+        guard_report(guard, GUARD_EXCLUDED, -1, 0, 0);
     }
     if (guard->excluded) left_ms += GUARD_EXCLUDED_MS;
     if (left_ms <= 0) guard->sweeping = true;
@@ -475,18 +479,21 @@ static int check_lease(struct guard *guard)
 
 static void serve(struct guard *guard, int child_ended)
 {
-    struct pollfd polls[2] = {{child_ended, POLLIN, 0}, {guard->control, POLLIN, 0}};
+    struct pollfd polls[2 + JOIN_POLLS] = {{child_ended, POLLIN, 0}, {guard->control, POLLIN, 0}};
     struct signalfd_siginfo info;
     while ((reap(guard) || awaits_order(guard)) && !guard->launcher_gone && !guard->sweeping) {
+        joining_sync(guard);
         note_ends(guard);
-        if (poll(polls, 2, check_lease(guard)) < 0) continue;
+        size_t joining = joining_poll(guard, polls + 2);
+        if (poll(polls, 2 + joining, check_lease(guard)) < 0) continue;
         while (read(child_ended, &info, sizeof info) > 0)
             if (info.ssi_signo == SIGUSR1) end_late(guard);
         if (polls[1].revents != 0 && !obey(guard)) guard->launcher_gone = true;
+        joining_serve(guard, polls + 2, joining);
     }
     guard->sweeping = true;
     sweep(guard);
-    report(guard, GUARD_EMPTY, -1, 0, guard->kills);
+    guard_report(guard, GUARD_EMPTY, -1, 0, guard->kills);
 }
 
 int guard_main(const struct launch *launch, int control)
@@ -500,14 +507,18 @@ int guard_main(const struct launch *launch, int control)
     (void)sigprocmask(SIG_SETMASK, &all, NULL);
     (void)setsid();
     (void)prctl(PR_SET_NAME, "tutti-guard");
-    guard.pids = calloc((size_t)launch->size, sizeof *guard.pids);
-    guard.ends = calloc((size_t)launch->size, sizeof *guard.ends);
+    guard.pids = calloc((size_t)launch->most, sizeof *guard.pids);
+    guard.ends = calloc((size_t)launch->most, sizeof *guard.ends);
     int child_ended = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
     if (guard.pids == NULL || guard.ends == NULL || child_ended < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
-        report(&guard, GUARD_START_FAILED, 0, 0, errno);
+        guard_report(&guard, GUARD_START_FAILED, 0, 0, errno);
         return 1;
     }
     make_board(&guard);
+    if (launch->grows && (guard.board == NULL || !joining_open(&guard))) {
+        guard_report(&guard, GUARD_START_FAILED, 0, 0, guard.board == NULL ? ENOMEM : errno);
+        return 1;
+    }
     start_ranks(&guard);
     drop_descriptors(launch);
     serve(&guard, child_ended);

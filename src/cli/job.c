@@ -64,7 +64,7 @@ static const char *list_left(const struct job *job, char *text, size_t bytes)
     const struct hosts *hosts = job->launch->hosts;
     int used = snprintf(text, bytes, "%s%s", hosts != NULL ? "host" : "rank", job->ranks_left == 1 ? "" : "s");
     int listed = 0;
-    for (int i = 0; i < job->launch->size && listed < LISTED_RANKS; i++) {
+    for (int i = 0; i < job->launch->most && listed < LISTED_RANKS; i++) {
         char name[32];
         if (job->ended[i] || heal_is_apart(job, i)) continue;
         (void)snprintf(name, sizeof name, "%d", job->launch->place.first + i);
@@ -168,6 +168,7 @@ static void go_down(struct job *job, enum step step)
     if (step <= job->step) return;
     if (step >= STEP_TERM) settle(job); /* who is killed from now on is so by the launcher */
     heal_let_go(job);
+    if (job->launch->grows) send_order(job, GUARD_FINISH, 0);
     job->step = step;
     job->deadline_ms = job_now_ms() + (step == STEP_KILL ? UNKILLABLE_MS : job->values->grace_ms);
     say_step(job);
@@ -284,6 +285,14 @@ static void on_ended(struct job *job, const struct guard_report *report)
     job_take_end(job, report);
 }
 
+/* A process that was started by --join. */
+static void on_joined(struct job *job, const struct guard_report *report)
+{
+    job->ended[report->rank] = false;
+    job->ranks_left++;
+    output_say(job->output, "rank %d (pid %d) has joined", report->rank, report->pid);
+}
+
 static void on_start_failed(struct job *job, const struct guard_report *report)
 {
     const char *hint = report->value == EAGAIN
@@ -312,12 +321,13 @@ static void on_exec_failed(struct job *job, const struct guard_report *report)
 
 static void on_report(struct job *job, const struct guard_report *report)
 {
-    if (report->event != GUARD_ENDED) settle(job);
+    if (report->event != GUARD_ENDED && report->event != GUARD_JOINED) settle(job);
     switch ((enum guard_event)report->event) {
     case GUARD_STARTED: open_board(job); break;
     case GUARD_START_FAILED: on_start_failed(job, report); break;
     case GUARD_EXEC_FAILED: on_exec_failed(job, report); break;
     case GUARD_ENDED: on_ended(job, report); break;
+    case GUARD_JOINED: on_joined(job, report); break;
     case GUARD_LATE: heal_on_late(job, report->rank); break;
     case GUARD_EXCLUDED: heal_on_excluded(job); break;
     case GUARD_EMPTY:
@@ -336,7 +346,8 @@ static void read_reports(struct job *job)
     for (;;) {
         struct guard_report report;
         ssize_t length = recv(job->control, &report, sizeof report, MSG_DONTWAIT);
-        if (length < 0 && errno == EINTR) continue;
+        /* A guard that ends with an order unread resets the connection; what it said before is still there. */
+        if (length < 0 && (errno == EINTR || errno == ECONNRESET)) continue;
         if (length < 0 && errno == EAGAIN) return;
         if (length != (ssize_t)sizeof report) {
             job->guard_gone = true;
@@ -513,13 +524,14 @@ int job_serve(const struct run_values *values, struct launch *launch, struct out
                       .guard = guard,
                       .ranks_left = launch->hosts != NULL ? launch->place.nodes : launch->size};
     struct pollfd *polls = calloc(3 + output_poll_room(output), sizeof *polls);
-    job.ended = calloc((size_t)launch->size, sizeof *job.ended);
+    job.ended = calloc((size_t)launch->most, sizeof *job.ended);
     if (polls == NULL || job.ended == NULL || !heal_open(&job)) {
         free(polls);
         free(job.ended);
         heal_close(&job);
         return cli_fail("run", "out of memory"); /* the guard ends the ranks when this process ends */
     }
+    for (int rank = launch->size; rank < launch->most; rank++) job.ended[rank] = true;
     if (launch->hosts != NULL) output_on_report(output, on_remote_report, &job);
     while (!job.guard_gone && job.step != STEP_LEAVE) wait_for_events(&job, polls);
     finish(&job, polls);

@@ -36,7 +36,7 @@ bool heal_open(struct job *job)
     tutti_options options;
     bool several = launch->hosts != NULL || launch->remote;
     heal->began_ms = job_now_ms();
-    heal->asked = calloc((size_t)launch->size, sizeof *heal->asked);
+    heal->asked = calloc((size_t)launch->most, sizeof *heal->asked);
     if (launch->hosts != NULL) heal->hosts = calloc((size_t)launch->size, sizeof *heal->hosts);
     for (int host = launch->place.nodes; heal->hosts != NULL && host < launch->size; host++)
         heal->hosts[host].waits = true;
@@ -78,6 +78,7 @@ static bool decide_rank(struct job *job, const char *host, const struct guard_re
 {
     char text[96];
     const char *against = reason_against_rank(job, report->value, report->follows != 0, report->joined != 0);
+    if (report->orphan != 0) against = "tutti run --join, which has started it, has ended";
     const char *on = host == NULL ? "" : " on ", *where = host == NULL ? "" : host;
     (void)job_describe(report->value, text);
     if (against != NULL) {

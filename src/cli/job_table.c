@@ -154,6 +154,9 @@ static void print_head(FILE *stream, const tutti_board_about *about, const char 
     if (about->restarts_most > 0)
         (void)fprintf(stream, ", %d restart%s of %d", about->restarts, about->restarts == 1 ? "" : "s",
                       about->restarts_most);
+    if (about->processes_most > 0) (void)fprintf(stream, ", at most %d", about->processes_most);
+    if (about->waiting > 0)
+        (void)fprintf(stream, ", %d wait%s to join", about->waiting, about->waiting == 1 ? "s" : "");
     (void)fprintf(
         stream,
         "\nrank host          pid device  does       for  since   ops  bytes    skew memory restarts  last op\n");

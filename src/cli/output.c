@@ -43,6 +43,7 @@ struct stream {
     struct sink *sink;
     char *line; /* [LINE_BYTES] */
     size_t used;
+    char name[PREFIX_BYTES / 2]; /* "": its rank's number */
 };
 
 struct output {
@@ -201,7 +202,9 @@ static void emit(struct output *output, struct stream *stream)
         output->take_report(output->report_context, stream->rank, &report);
         return;
     }
-    if (output->prefix_width > 0) {
+    if (output->prefix_width > 0 && stream->name[0] != '\0') {
+        (void)snprintf(prefix, sizeof prefix, "[%*s] ", output->prefix_width, stream->name);
+    } else if (output->prefix_width > 0) {
         (void)snprintf(prefix, sizeof prefix, "[%*d] ", output->prefix_width, output->first + stream->rank);
     }
     sink_line(output, stream->sink, prefix, stream->line, stream->used);
@@ -267,9 +270,16 @@ static void drain(struct output *output, struct stream *stream)
     for (int i = 0; i < DRAIN_BYTES / CHUNK_BYTES && take(output, stream); i++) continue;
 }
 
-void output_drain_rank(struct output *output, int rank)
+void output_name_rank(struct output *output, int rank, const char *name)
 {
     if (output->stream_count == 0) return;
+    for (int i = 2 * rank; i < 2 * rank + 2; i++)
+        (void)snprintf(output->streams[i].name, sizeof output->streams[i].name, "%s", name);
+}
+
+void output_drain_rank(struct output *output, int rank)
+{
+    if (2 * (size_t)rank >= output->stream_count) return; /* it writes elsewhere, or has joined later */
     drain(output, &output->streams[2 * rank]);
     drain(output, &output->streams[2 * rank + 1]);
 }
@@ -394,7 +404,8 @@ static bool open_streams(struct output *output, struct launch *launch, bool logs
     }
     for (size_t i = 0; i < count; i++) {
         int rank = (int)(i / 2);
-        output->streams[i] = (struct stream){-1, -1, rank, &output->sinks[i % 2], output->lines + i * LINE_BYTES, 0};
+        output->streams[i] = (struct stream){-1, -1, rank, &output->sinks[i % 2], output->lines + i * LINE_BYTES,
+                                             0,  ""};
     }
     output->stream_count = count;
     for (size_t i = 0; i < count; i++) {

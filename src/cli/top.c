@@ -1,22 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tutti top: what the ranks of a job do now. Jobs are found by their guards, processes of this user that `tutti run` has named so;
- * who may open a guard's descriptors may read the board it keeps, and the system lets nobody else.
+ * tutti top: what the ranks of a job do now.
  */
 #include "cli/cli.h"
+#include "cli/job_find.h"
 #include "cli/job_table.h"
 
-#include <ctype.h>
-#include <dirent.h>
-#include <errno.h>
 #include <poll.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { JOBS_MOST = 64, WATCH_S = 5, ANSWER_MS = 200, LOOK_MS = 10 };
+enum { WATCH_S = 5, ANSWER_MS = 200, LOOK_MS = 10 };
 
 struct top_values {
     bool once;
@@ -62,118 +56,6 @@ const struct cli_page cli_top_page = {
     .operands = true,
 };
 
-/* ---- Finding jobs --------------------------------------------------------------------------------------------------- */
-
-struct job_found {
-    tutti_board *board;
-    tutti_board_about about;
-    int launcher;
-};
-
-struct jobs {
-    struct job_found list[JOBS_MOST];
-    int count, others; /* of this user; those of others */
-};
-
-static bool read_line(int pid, const char *file, char *text, size_t bytes)
-{
-    char path[64];
-    (void)snprintf(path, sizeof path, "/proc/%d/%s", pid, file);
-    FILE *stream = fopen(path, "re");
-    if (stream == NULL) return false;
-    bool good = fgets(text, (int)bytes, stream) != NULL;
-    (void)fclose(stream);
-    return good;
-}
-
-static bool is_guard(int pid)
-{
-    char name[32];
-    return read_line(pid, "comm", name, sizeof name) && strcmp(name, "tutti-guard\n") == 0;
-}
-
-static int parent_of(int pid)
-{
-    char text[512];
-    int parent = 0;
-    if (!read_line(pid, "stat", text, sizeof text)) return 0;
-    const char *fields = strrchr(text, ')');
-    return fields != NULL && sscanf(fields, ") %*c %d", &parent) == 1 ? parent : 0;
-}
-
-/* A guard whose board cannot be read is about to end, or keeps none: that of --hosts, whose ranks are elsewhere. */
-static void add_job(struct jobs *jobs, int pid)
-{
-    char path[64];
-    struct stat about;
-    (void)snprintf(path, sizeof path, "/proc/%d", pid);
-    if (stat(path, &about) != 0 || !is_guard(pid)) return;
-    if (about.st_uid != geteuid()) {
-        jobs->others++;
-        return;
-    }
-    struct job_found *job = &jobs->list[jobs->count];
-    if (jobs->count == JOBS_MOST || tutti_board_attach(pid, &job->board, NULL) != TUTTI_OK) return;
-    tutti_board_describe(job->board, &job->about);
-    job->launcher = parent_of(pid);
-    jobs->count++;
-}
-
-static int find_jobs(struct jobs *jobs)
-{
-    DIR *folder = opendir("/proc");
-    if (folder == NULL) return cli_fail("top", "/proc cannot be read: %s", strerror(errno));
-    for (const struct dirent *entry; (entry = readdir(folder)) != NULL;)
-        if (isdigit((unsigned char)entry->d_name[0])) add_job(jobs, atoi(entry->d_name));
-    (void)closedir(folder);
-    return CLI_GO_ON;
-}
-
-static void forget_jobs(struct jobs *jobs)
-{
-    for (int i = 0; i < jobs->count; i++) tutti_board_free(jobs->list[i].board);
-}
-
-static bool is_meant(const struct job_found *job, const char *name)
-{
-    char pid[16];
-    (void)snprintf(pid, sizeof pid, "%d", job->launcher);
-    return strcmp(pid, name) == 0 || strncmp(job->about.job, name, strlen(name)) == 0;
-}
-
-static void list_jobs(const struct jobs *jobs)
-{
-    for (int i = 0; i < jobs->count; i++) {
-        const struct job_found *job = &jobs->list[i];
-        (void)fprintf(stderr, "  %-32s launcher %d, %d rank%s here\n", job->about.job, job->launcher, job->about.ranks,
-                      job->about.ranks == 1 ? "" : "s");
-    }
-}
-
-/* Chooses the one that is meant, the only one where no name is given. NULL after a message. */
-static const struct job_found *choose(const struct jobs *jobs, const char *name)
-{
-    const struct job_found *chosen = NULL;
-    int meant = 0;
-    char others[80] = "";
-    if (jobs->others > 0)
-        (void)snprintf(others, sizeof others, "; %d of other users cannot be looked at", jobs->others);
-    for (int i = 0; i < jobs->count; i++) {
-        if (name != NULL && !is_meant(&jobs->list[i], name)) continue;
-        chosen = &jobs->list[i];
-        meant++;
-    }
-    if (meant == 1) return chosen;
-    if (jobs->count == 0)
-        (void)cli_refuse("top", "no job of this user that `tutti run` has started is running on this host%s", others);
-    else if (meant == 0)
-        (void)cli_refuse("top", "there is no job '%s' of this user on this host, but:", name);
-    else
-        (void)cli_refuse("top", "%d jobs are running; say which one, by its name or its launcher's pid:", meant);
-    list_jobs(jobs);
-    return NULL;
-}
-
 /* ---- Showing -------------------------------------------------------------------------------------------------------- */
 
 static int64_t now_ms(void)
@@ -213,7 +95,7 @@ static int write_json(const struct job_found *job, const char *path)
 static int show_always(const struct job_found *job, int64_t interval_ms)
 {
     bool terminal = isatty(STDOUT_FILENO) == 1;
-    while (is_guard(job->about.keeper)) {
+    while (job_is_guard(job->about.keeper)) {
         tutti_board_watch(job->board, WATCH_S + (int)(interval_ms / 1000));
         if (terminal) printf("\033[H\033[J");
         job_table_print(stdout, job->board, 0);
@@ -238,16 +120,15 @@ static int show(const struct job_found *job, const struct top_values *values)
 int cli_top(int argc, char **argv)
 {
     struct top_values values;
-    static struct jobs jobs;
     int first = argc;
     int status = cli_parse("top", &cli_top_page, argc, argv, &values, &first);
     if (status == CLI_GO_ON) status = cli_check_output("top", values.json);
     if (status != CLI_GO_ON) return status;
     if (argc - first > 1) return cli_refuse("top", "one job at a time; usage: %s", cli_top_page.usage);
-    status = find_jobs(&jobs);
+    struct job_found job;
+    status = job_find("top", first < argc ? argv[first] : NULL, &job);
     if (status != CLI_GO_ON) return status;
-    const struct job_found *job = choose(&jobs, first < argc ? argv[first] : NULL);
-    status = job == NULL ? CLI_USAGE : show(job, &values);
-    forget_jobs(&jobs);
+    status = show(&job, &values);
+    tutti_board_free(job.board);
     return status;
 }

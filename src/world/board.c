@@ -10,8 +10,10 @@
 #include "base/memory.h"
 #include "base/round.h"
 #include "base/status.h"
+#include "world/board_page.h"
 #include "world/names.h"
 #include "world/rows.h"
+#include "world/ticket.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -24,76 +26,47 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define BOARD_MAGIC 0x6472616f62747475u
-enum { MASTER_BYTES = 256 };
-
-struct note {
-    int32_t process, pid, status; /* the status as waitpid gives it */
-    int32_t unused;               /* aligns the marks behind it, which have 8 bytes */
-};
-
-/* State of one process of this host, which its ranks and the launcher write. */
-struct mark {
-    _Atomic int32_t follows; /* the process was told that another one is the cause; it sets this itself */
-    _Atomic int32_t restarts;
-    /* upper half: how often it has ended; lower half: the number of its last end among all ends */
-    _Atomic uint64_t ended;
-};
-
-struct tti_board_page {
-    uint64_t magic;
-    char job[256];
-    int32_t first, count, size;  /* processes of this host (first and count), and of the job (size) */
-    int32_t keeper;              /* the process that keeps the board */
-    int32_t watches;             /* the keeper counts all ends, and ends processes that are late */
-    int32_t restarts_most;       /* 0: a process that has ended is not started again */
-    _Atomic uint32_t generation; /* how often processes were started again */
-    _Atomic uint32_t formed;     /* the epoch after the last one in which a world was formed; 0: none was */
-    _Atomic uint32_t ends;       /* ends of processes so far; counted after they are in the process's mark */
-    _Atomic uint64_t lost;       /* see tti_board_settle: an epoch + 1, and below it the number of ends */
-    _Atomic int32_t noted;       /* how many notes there are; only the launcher's guard writes it */
-    _Atomic int32_t excluded; /* the launcher that decides does not hear this host; the others may go on without it */
-    /* where process 0 waits after its host was lost; written before the generation. "": where it was at first */
-    char master[MASTER_BYTES];
-    /* [count] notes in the order in which processes ended; behind them marks [count] (mark_of), late [size] (late_of),
-     * and rows */
-    _Alignas(8) struct note notes[];
-};
-
-/* Returns the bytes of the page without rows, for `count` processes of this host and `size` of the job. */
-static size_t page_bytes(int count, int size)
+/* Returns the bytes of the page without rows, for `room` processes of this host at most and `most` of the job. */
+static size_t page_bytes(int room, int most)
 {
-    return sizeof(struct tti_board_page) + (size_t)count * (sizeof(struct note) + sizeof(struct mark)) +
-           tti_round_up((size_t)size * sizeof(uint32_t), sizeof(uint64_t));
+    size_t each = sizeof(struct note) + sizeof(struct mark) + sizeof(struct tti_ticket);
+    return sizeof(struct tti_board_page) + (size_t)room * each +
+           tti_round_up((size_t)most * sizeof(uint32_t), sizeof(uint64_t));
 }
 
 static struct mark *mark_of(struct tti_board_page *page, int process)
 {
-    if (process < page->first || process >= page->first + page->count) return NULL;
-    return (struct mark *)(void *)&page->notes[page->count] + (process - page->first);
+    if (process < page->first || process >= page->first + page->room) return NULL;
+    return (struct mark *)(void *)&page->notes[page->room] + (process - page->first);
+}
+
+struct tti_ticket *tti_board_tickets(struct tti_board_page *page)
+{
+    struct mark *marks = (struct mark *)(void *)&page->notes[page->room];
+    return (struct tti_ticket *)(void *)&marks[page->room];
 }
 
 /* Returns the word of any process of the job that holds the generation + 1 in which others have waited too long for it;
  * 0: none. */
 static _Atomic uint32_t *late_of(struct tti_board_page *page, int process)
 {
-    struct mark *marks = (struct mark *)(void *)&page->notes[page->count];
-    return process < 0 || process >= page->size ? NULL : (_Atomic uint32_t *)(void *)&marks[page->count] + process;
+    _Atomic uint32_t *late = (_Atomic uint32_t *)(void *)(tti_board_tickets(page) + page->room);
+    return process < 0 || process >= page->most ? NULL : late + process;
 }
 
 /* Returns the rows, one for each rank; each process has as many as this process's options say. */
 static struct tti_rows *rows_of(struct tti_board_page *page)
 {
     return (struct tti_rows *)(void *)((char *)page +
-                                       tti_round_up(page_bytes(page->count, page->size), _Alignof(struct tti_rows)));
+                                       tti_round_up(page_bytes(page->room, page->most), _Alignof(struct tti_rows)));
 }
 
 /* Returns true if so many bytes hold all that the page describes. */
 static bool has_rows(struct tti_board_page *page, size_t bytes)
 {
-    size_t before = tti_round_up(page_bytes(page->count, page->size), _Alignof(struct tti_rows));
+    size_t before = tti_round_up(page_bytes(page->room, page->most), _Alignof(struct tti_rows));
     const struct tti_rows *rows = rows_of(page);
-    if (bytes < before + sizeof *rows || rows->each < 1 || rows->count != page->count * rows->each) return false;
+    if (bytes < before + sizeof *rows || rows->each < 1 || rows->count != page->room * rows->each) return false;
     return rows->first == page->first * rows->each && bytes - before >= tti_rows_bytes(rows->count);
 }
 
@@ -107,13 +80,46 @@ static int count_ranks_each(void)
 
 /* ---- The launcher's side --------------------------------------------------------------------------------------- */
 
-struct tutti_board {
-    struct tti_mapping mapping;
-};
+struct tti_board_page *tti_board_page_of(const tutti_board *board)
+{
+    return (struct tti_board_page *)(void *)board->mapping.base;
+}
 
 static struct tti_board_page *page_of(tutti_board *board)
 {
-    return (struct tti_board_page *)(void *)board->mapping.base;
+    return tti_board_page_of(board);
+}
+
+static int size_of(const struct tti_board_page *page)
+{
+    return atomic_load_explicit(&page->size, memory_order_acquire);
+}
+
+/* `room` and `most`: how many of these there can be, when the job has grown. */
+static tutti_status create(const struct tti_board_page *about, const char *job, tutti_board **board, tutti_error *error)
+{
+    tutti_board *made = tti_calloc(1, sizeof *made);
+    if (made == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a board");
+    int each = count_ranks_each(), room = about->room;
+    size_t bytes = tti_round_up(page_bytes(room, about->most), _Alignof(struct tti_rows)) + tti_rows_bytes(room * each);
+    tutti_status status = tti_mapping_create(&made->mapping, bytes, true, true, error);
+    if (status != TUTTI_OK) {
+        tti_free(made);
+        return status;
+    }
+    struct tti_board_page *page = page_of(made);
+    *page = *about;
+    strcpy(page->job, job);
+    page->keeper = (int32_t)getpid();
+    tti_rows_init(rows_of(page), about->first * each, room * each, each);
+    page->magic = BOARD_MAGIC;
+    *board = made;
+    return TUTTI_OK;
+}
+
+static bool is_name(const char *job)
+{
+    return job != NULL && strlen(job) < sizeof((struct tti_board_page *)NULL)->job;
 }
 
 tutti_status tutti_board_create(const char *job, int first, int count, int size, tutti_board **board,
@@ -121,30 +127,24 @@ tutti_status tutti_board_create(const char *job, int first, int count, int size,
 {
     if (board == NULL) return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "the place for the board is NULL");
     *board = NULL;
-    if (job == NULL || strlen(job) >= sizeof((struct tti_board_page *)NULL)->job || first < 0 || count < 1 ||
-        first > size - count)
+    if (!is_name(job) || first < 0 || count < 1 || first > size - count)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
                              "a board of processes %d to %d - 1 of %d of the job \"%.64s\"", first, first + count, size,
                              job == NULL ? "" : job);
-    tutti_board *made = tti_calloc(1, sizeof *made);
-    if (made == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a board");
-    int each = count_ranks_each();
-    size_t bytes = tti_round_up(page_bytes(count, size), _Alignof(struct tti_rows)) + tti_rows_bytes(count * each);
-    tutti_status status = tti_mapping_create(&made->mapping, bytes, true, true, error);
-    if (status != TUTTI_OK) {
-        tti_free(made);
-        return status;
-    }
-    struct tti_board_page *page = page_of(made);
-    strcpy(page->job, job);
-    page->first = first;
-    page->count = count;
-    page->size = size;
-    page->keeper = (int32_t)getpid();
-    tti_rows_init(rows_of(page), first * each, count * each, each);
-    page->magic = BOARD_MAGIC;
-    *board = made;
-    return TUTTI_OK;
+    const struct tti_board_page about = {.first = first, .room = count, .size = size, .most = size};
+    return create(&about, job, board, error);
+}
+
+tutti_status tutti_board_create_to_grow(const char *job, int count, int most, tutti_board **board, tutti_error *error)
+{
+    if (board == NULL) return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "the place for the board is NULL");
+    *board = NULL;
+    if (!is_name(job) || count < 1 || most < count)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                             "a board of %d processes, and of %d at most, of the job \"%.64s\"", count, most,
+                             job == NULL ? "" : job);
+    const struct tti_board_page about = {.room = most, .size = count, .most = most, .grows = true};
+    return create(&about, job, board, error);
 }
 
 void tutti_board_name(const tutti_board *board, char *text, size_t bytes)
@@ -156,7 +156,7 @@ void tutti_board_note(tutti_board *board, int process, int pid, int wait_status)
 {
     struct tti_board_page *page = page_of(board);
     int noted = atomic_load_explicit(&page->noted, memory_order_relaxed);
-    if (process < page->first || process >= page->first + page->count || noted == page->count) return;
+    if (process < page->first || process >= page->first + page->room || noted == page->room) return;
     page->notes[noted] = (struct note){.process = process, .pid = pid, .status = wait_status};
     atomic_store_explicit(&page->noted, noted + 1, memory_order_release);
 }
@@ -248,8 +248,8 @@ static int find_board(int keeper, DIR *folder, struct tti_mapping *mapping)
         if (!large) (void)close(fd);
         if (!large || tti_mapping_open(mapping, fd, (size_t)about.st_size, NULL) != TUTTI_OK) continue;
         struct tti_board_page *page = (struct tti_board_page *)(void *)mapping->base;
-        bool good = page->magic == BOARD_MAGIC && page->count > 0 && page->size >= page->count &&
-                    page->keeper == keeper && page_bytes(page->count, page->size) <= mapping->bytes &&
+        bool good = page->magic == BOARD_MAGIC && page->room > 0 && page->most >= page->room &&
+                    page->keeper == keeper && page_bytes(page->room, page->most) <= mapping->bytes &&
                     has_rows(page, mapping->bytes);
         if (good) return 0;
         tti_mapping_destroy(mapping);
@@ -281,12 +281,15 @@ void tutti_board_describe(const tutti_board *board, tutti_board_about *about)
     struct tti_board_page *page = (struct tti_board_page *)(void *)board->mapping.base;
     const struct tti_rows *rows = rows_of(page);
     uint32_t formed = atomic_load_explicit(&page->formed, memory_order_relaxed);
+    int size = size_of(page), here = page->grows ? size : page->room;
     *about = (tutti_board_about){.struct_size = sizeof *about,
                                  .keeper = page->keeper,
-                                 .processes = page->count,
-                                 .processes_of_job = page->size,
+                                 .processes = here,
+                                 .processes_of_job = size,
                                  .first_rank = rows->first,
-                                 .ranks = rows->count,
+                                 .ranks = here * rows->each,
+                                 .waiting = tti_tickets_count(page),
+                                 .processes_most = page->grows ? page->most : 0,
                                  .restarts = (int)atomic_load_explicit(&page->generation, memory_order_relaxed),
                                  .restarts_most = page->restarts_most,
                                  .formed = formed != 0,
@@ -312,7 +315,7 @@ static void add_told(const struct tti_rows *rows, tutti_board_row *row)
 static void add_end(const struct tti_board_page *page, tutti_board_row *row)
 {
     int noted = atomic_load_explicit(&page->noted, memory_order_acquire);
-    for (int i = 0; i < noted && i < page->count; i++) {
+    for (int i = 0; i < noted && i < page->room; i++) {
         if (page->notes[i].process != row->process) continue;
         row->ended = true;
         row->wait_status = page->notes[i].status;
@@ -358,12 +361,17 @@ void tutti_board_watch(tutti_board *board, int seconds)
 
 /* ---- The ranks' side ------------------------------------------------------------------------------------------- */
 
-static bool is_of(const struct tti_board *board, const char *job, int process_count)
+static bool is_of(const struct tti_board *board, const char *job)
 {
     const struct tti_board_page *page = board->page;
-    return page->magic == BOARD_MAGIC && strncmp(page->job, job, sizeof page->job) == 0 &&
-           page->size == process_count && page->count > 0 && page->size >= page->count &&
-           page_bytes(page->count, page->size) <= board->bytes;
+    return page->magic == BOARD_MAGIC && strncmp(page->job, job, sizeof page->job) == 0 && page->room > 0 &&
+           page->most >= page->room && page_bytes(page->room, page->most) <= board->bytes;
+}
+
+/* A world that grows has had fewer processes, or is to have more. */
+static bool has_size(const struct tti_board_page *page, int process_count)
+{
+    return page->grows ? process_count <= page->most : size_of(page) == process_count;
 }
 
 static void map(struct tti_board *board, const char *name, bool writes)
@@ -387,29 +395,29 @@ void tti_board_open(struct tti_board *board, const char *name, const char *job, 
 {
     *board = (struct tti_board){.ranks_each = ranks_each};
     map(board, name, false);
-    if (board->page != NULL && !is_of(board, job, process_count)) tti_board_close(board);
+    if (board->page != NULL && (!is_of(board, job) || !has_size(board->page, process_count))) tti_board_close(board);
     board->generation = tti_board_generation(board);
+    board->size = tti_board_size(board);
 }
 
-/* Opens the board of this job for writing; NULL: there is none. */
-static struct tti_board_page *open_page(struct tti_board *board, const char *name, const char *job)
+struct tti_board_page *tti_board_open_page(struct tti_board *board, const char *name, const char *job)
 {
-    *board = (struct tti_board){0};
+    *board = (struct tti_board){.ranks_each = 1};
     map(board, name, true);
-    if (board->page != NULL && !is_of(board, job, board->page->size)) tti_board_close(board);
+    if (board->page != NULL && !is_of(board, job)) tti_board_close(board);
     return (struct tti_board_page *)(uintptr_t)board->page;
 }
 
 struct tti_rows *tti_board_open_rows(struct tti_board *board, const char *name, const char *job)
 {
-    struct tti_board_page *page = open_page(board, name, job);
+    struct tti_board_page *page = tti_board_open_page(board, name, job);
     return page == NULL || !has_rows(page, board->bytes) ? NULL : rows_of(page);
 }
 
 void tti_board_follow(const char *name, const char *job, int process, bool follows)
 {
     struct tti_board board;
-    struct tti_board_page *page = open_page(&board, name, job);
+    struct tti_board_page *page = tti_board_open_page(&board, name, job);
     struct mark *mark = page == NULL ? NULL : mark_of(page, process);
     if (mark != NULL) atomic_store_explicit(&mark->follows, follows, memory_order_relaxed);
     tti_board_close(&board);
@@ -418,7 +426,7 @@ void tti_board_follow(const char *name, const char *job, int process, bool follo
 void tti_board_form(const char *name, const char *job, uint32_t epoch)
 {
     struct tti_board board;
-    struct tti_board_page *page = open_page(&board, name, job);
+    struct tti_board_page *page = tti_board_open_page(&board, name, job);
     uint32_t before = page == NULL ? UINT32_MAX : atomic_load_explicit(&page->formed, memory_order_relaxed);
     while (before <= epoch && !atomic_compare_exchange_weak_explicit(&page->formed, &before, epoch + 1,
                                                                      memory_order_relaxed, memory_order_relaxed)) {}
@@ -428,7 +436,7 @@ void tti_board_form(const char *name, const char *job, uint32_t epoch)
 bool tutti_board_was_formed(const char *name, const char *job)
 {
     struct tti_board board;
-    open_page(&board, name, job);
+    tti_board_open_page(&board, name, job);
     const bool formed = tti_board_epochs(&board) > 0;
     tti_board_close(&board);
     return formed;
@@ -437,7 +445,7 @@ bool tutti_board_was_formed(const char *name, const char *job)
 bool tti_board_end(const char *name, const char *job, const struct tti_board *seen, int process)
 {
     struct tti_board board;
-    struct tti_board_page *page = open_page(&board, name, job);
+    struct tti_board_page *page = tti_board_open_page(&board, name, job);
     bool can = page != NULL && page->watches && (page->restarts_most > 0 || mark_of(page, process) != NULL);
     _Atomic uint32_t *late = can ? late_of(page, process) : NULL;
     if (late != NULL) atomic_store_explicit(late, seen->generation + 1, memory_order_release);
@@ -482,7 +490,7 @@ bool tti_board_has_ended(const struct tti_board *board, int process, uint32_t li
 bool tti_board_settle(const char *name, const char *job, uint32_t epoch, uint32_t *ends)
 {
     struct tti_board board;
-    struct tti_board_page *page = open_page(&board, name, job);
+    struct tti_board_page *page = tti_board_open_page(&board, name, job);
     if (page == NULL) return false;
     uint64_t mine = (uint64_t)(epoch + 1) << 32 | atomic_load_explicit(&page->ends, memory_order_acquire);
     uint64_t settled = atomic_load_explicit(&page->lost, memory_order_acquire);
@@ -492,6 +500,16 @@ bool tti_board_settle(const char *name, const char *job, uint32_t epoch, uint32_
     *ends = (uint32_t)settled;
     tti_board_close(&board);
     return settled >> 32 == epoch + 1;
+}
+
+int tti_board_size(const struct tti_board *board)
+{
+    return board == NULL || board->page == NULL ? 0 : size_of(board->page);
+}
+
+bool tti_board_grows(const struct tti_board *board)
+{
+    return board != NULL && board->page != NULL && board->page->grows;
 }
 
 int tti_board_restarts(const struct tti_board *board)
@@ -525,7 +543,7 @@ void tti_board_master(const struct tti_board *board, char *host, size_t bytes)
 
 bool tti_board_moved(const struct tti_board *board)
 {
-    return board != NULL && tti_board_generation(board) != board->generation;
+    return board != NULL && (tti_board_generation(board) != board->generation || tti_board_size(board) != board->size);
 }
 
 void tti_board_close(struct tti_board *board)
@@ -561,11 +579,12 @@ tutti_status tti_board_blame(const struct tti_board *board, int at, tutti_error 
                          "it did instead, or start fewer ranks",
                          tti_ranks_name(first, each).text, note->pid,
                          killed ? "was killed by signal" : "ended with status",
-                         killed ? WTERMSIG(note->status) : WEXITSTATUS(note->status), page->job, page->size * each);
+                         killed ? WTERMSIG(note->status) : WEXITSTATUS(note->status), page->job, size_of(page) * each);
 }
 
 tutti_status tti_board_go_on(const struct tti_board *board, tutti_error *error)
 {
+    if (board != NULL && board->attempt != 0) return tti_attempt_check(board, error);
     if (tti_board_excluded(board))
         return tti_error_set(
             error, TUTTI_ERR_EXCLUDED, 0,
@@ -573,8 +592,8 @@ tutti_status tti_board_go_on(const struct tti_board *board, tutti_error *error)
             "without it: end this process",
             board->page->job);
     if (tti_board_moved(board))
-        return tti_error_set(error, TUTTI_ERR_JOIN, 0, "a process of job %.128s was started again meanwhile",
-                             board->page->job);
+        return tti_error_set(error, TUTTI_ERR_JOIN, 0,
+                             "a process of job %.128s was started again, or taken in, meanwhile", board->page->job);
     return TUTTI_OK;
 }
 

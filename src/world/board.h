@@ -34,6 +34,8 @@ struct tti_board {
     size_t bytes;
     int ranks_each;      /* ranks of a process, for messages */
     uint32_t generation; /* the generation when it was opened */
+    int size;            /* the number of processes of the job when it was opened */
+    uint32_t attempt;    /* the attempt to take processes in that this reader takes part in (ticket.h); 0: none */
 };
 
 /* Opens the board. `name` is the option `board`: "" for none, as with another launcher. A board that cannot be opened,
@@ -51,8 +53,11 @@ tutti_status tti_board_blame(const struct tti_board *board, int at, tutti_error 
  * while all are running, and the generation is the one of the beginning. */
 tutti_status tti_board_check(const struct tti_board *board, tutti_error *error);
 /* Checks only what also holds for processes whose world may have been formed, and is formed anew: no process was
- * started again since the beginning, and this host is heard. */
+ * started again or taken in since the beginning, and this host is heard. */
 tutti_status tti_board_go_on(const struct tti_board *board, tutti_error *error);
+/* Return how many processes the job has, and true if it may get more. */
+int tti_board_size(const struct tti_board *board);
+bool tti_board_grows(const struct tti_board *board);
 /* Return how often processes may be started again, 0: never; how often they were; and true if that happened while the
  * board was open. */
 int tti_board_restarts(const struct tti_board *board);

@@ -106,8 +106,10 @@ static tutti_status open_meeting(struct tti_joining *joining)
                                    .board = &joining->board};
     tti_board_open(&joining->board, joining->options->board, launch->job, launch->process_count, launch->ranks_each);
     if (tti_board_restarts(&joining->board) > 0) joining->board.generation = joining->sequel.generation;
+    joining->board.attempt = joining->sequel.attempt;
     where.again = tti_is_sequel(&joining->sequel);
     where.generation = joining->sequel.generation;
+    where.attempt = joining->sequel.attempt;
     where.board_name = joining->options->board;
     if (launch->one_host) {
         where.apart = where.again ? NULL : &joining->apart;
@@ -225,7 +227,8 @@ static int64_t connect_deadline(const struct tti_joining *joining)
 static void end_late(const struct tti_joining *joining, int64_t deadline_ns)
 {
     const tutti_error *error = joining->error;
-    bool late = tti_is_sequel(&joining->sequel) && tti_now_ns() >= deadline_ns && error->peer >= 0;
+    bool again = tti_is_sequel(&joining->sequel) && joining->sequel.attempt == 0;
+    bool late = again && tti_now_ns() >= deadline_ns && error->peer >= 0;
     if (late)
         tti_board_end(joining->options->board, joining->launch->job, &joining->board,
                       error->peer / joining->cluster->ranks_each);

@@ -186,7 +186,9 @@ tutti_status tti_join_watch(struct tti_join *join, int process, int pid)
 
 bool tti_join_end_late(struct tti_join *join, int process)
 {
-    if (!tti_is_sequel(&join->sequel) || join->ended_late || tti_board_restarts(&join->board) == 0) return false;
+    if (!tti_is_sequel(&join->sequel) || join->sequel.attempt != 0 || join->ended_late ||
+        tti_board_restarts(&join->board) == 0)
+        return false;
     int number = tti_join_first(join, process) / join->ranks_each;
     if (!tti_board_end(join->options->board, join->title, &join->board, number)) return false;
     tti_log(TUTTI_WARN, "%s did not come within %lld ms while job %s was rebuilt: its process is ended",
@@ -213,18 +215,27 @@ static tutti_status check_member(const struct tti_member *member, tutti_error *e
     return TUTTI_OK;
 }
 
-/* Names the socket: processes of another generation wait at another one. */
+/* Names the socket: processes of another generation, or of an attempt to take some in, wait at another one. */
 static const char *name_socket(const struct tti_member *member, char name[TTI_WIRE_JOB])
 {
-    if (member->sequel.generation == 0) return member->job;
-    snprintf(name, TTI_WIRE_JOB, "%.140s/%u", member->job, member->sequel.generation);
+    const struct tti_sequel *sequel = &member->sequel;
+    if (sequel->attempt != 0)
+        snprintf(name, TTI_WIRE_JOB, "%.130s/%u+%u", member->job, sequel->generation, sequel->attempt);
+    else if (sequel->generation != 0)
+        snprintf(name, TTI_WIRE_JOB, "%.140s/%u", member->job, sequel->generation);
+    else
+        return member->job;
     return name;
 }
 
 static tutti_status join_alone(const struct tti_member *member, const tutti_options *options, size_t area_bytes,
                                struct tti_world **world, tutti_error *error)
 {
-    TTI_TRY(tti_world_threads(member->ranks_each, options, NULL, area_bytes, world, error));
+    struct tti_board board;
+    tti_board_open(&board, options->board, member->job, 1, member->ranks_each);
+    bool shared = tti_board_grows(&board);
+    tti_board_close(&board);
+    TTI_TRY(tti_world_alone(member->ranks_each, options, shared, area_bytes, world, error));
     snprintf((*world)->job, sizeof(*world)->job, "%s", member->job);
     return TUTTI_OK;
 }
@@ -267,6 +278,7 @@ tutti_status tti_world_join(const struct tti_member *member, const tutti_options
     int processes = member->title != NULL ? member->title_processes : member->process_count;
     tti_board_open(&join.board, options->board, join.title, processes, member->ranks_each);
     if (tti_board_restarts(&join.board) > 0) join.board.generation = member->sequel.generation;
+    join.board.attempt = member->sequel.attempt;
     tutti_status status = join.process == 0 ? tti_join_root(&join) : tti_join_member(&join);
     tti_board_close(&join.board);
     if (status != TUTTI_OK) {

@@ -113,6 +113,10 @@ static bool found_tutti(void)
 
 static tutti_status read_tutti(const tutti_options *options, tutti_launch *launch, tutti_error *error)
 {
+    if (options->job[0] != '\0' && options->ticket >= 0) {
+        launch->waits = true;
+        return name_job(launch, error, "%s", options->job);
+    }
     if (options->job[0] == '\0' || options->rank < 0 || options->size < 1)
         return tti_error_set(error, TUTTI_ERR_OPTION, 0,
                              "TUTTI_JOB, TUTTI_RANK and TUTTI_SIZE must be set together, as `tutti run` does");

@@ -212,16 +212,20 @@ struct tti_ranks_name tti_meeting_name(const struct tti_meeting *meeting, int ra
 
 void tti_meeting_socket(const struct tti_meeting *meeting, char name[TTI_MEETING_SOCKET])
 {
-    if (meeting->where.generation == 0)
-        snprintf(name, TTI_MEETING_SOCKET, "%s/meeting", meeting->job);
+    const struct tti_rendezvous *where = &meeting->where;
+    if (where->attempt != 0)
+        snprintf(name, TTI_MEETING_SOCKET, "%s/meeting/%u+%u", meeting->job, where->generation, where->attempt);
+    else if (where->generation != 0)
+        snprintf(name, TTI_MEETING_SOCKET, "%s/meeting/%u", meeting->job, where->generation);
     else
-        snprintf(name, TTI_MEETING_SOCKET, "%s/meeting/%u", meeting->job, meeting->where.generation);
+        snprintf(name, TTI_MEETING_SOCKET, "%s/meeting", meeting->job);
 }
 
 bool tti_meeting_end_late(struct tti_meeting *meeting, int rank)
 {
     const struct tti_rendezvous *where = &meeting->where;
-    if (!where->again || meeting->ended_late || tti_board_restarts(where->board) == 0) return false;
+    if (!where->again || where->attempt != 0 || meeting->ended_late || tti_board_restarts(where->board) == 0)
+        return false;
     if (!tti_board_end(where->board_name, meeting->job, where->board, rank)) return false;
     tti_log(TUTTI_WARN, "%s did not come in time while job %s was rebuilt: its process is ended",
             tti_meeting_name(meeting, rank).text, meeting->job);

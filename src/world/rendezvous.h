@@ -28,6 +28,7 @@ struct tti_rendezvous {
     int rank, size;
     int ranks_each;      /* for messages, if those that meet are processes: the ranks of each; 0: one */
     uint32_t generation; /* as in struct tti_sequel: processes of another generation meet elsewhere */
+    uint32_t attempt;    /* likewise */
     bool again;          /* they have met before, to form a world that they form anew */
     int64_t deadline_ns; /* the deadline for the whole meeting, by tti_now_ns() */
     /* "HOST:PORT", at which rank 0 listens and to which the others connect. HOST is rank 0's host; rank 0 itself uses

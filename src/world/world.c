@@ -144,21 +144,22 @@ void tti_world_place_rank(struct tti_world *world, int rank, int process, int pi
     atomic_store_explicit(&info->state, TTI_RANK_JOINED, memory_order_release);
 }
 
-static tutti_status take_arena(struct tti_world *world, const struct tti_sequel *sequel, tutti_error *error)
+static tutti_status take_arena(struct tti_world *world, const struct tti_sequel *sequel, bool shared,
+                               tutti_error *error)
 {
     size_t bytes = (size_t)world->options.arena_bytes;
-    if (sequel == NULL || sequel->arenas == NULL) return tti_arena_new(bytes, false, &world->arena, error);
+    if (sequel == NULL || sequel->arenas == NULL) return tti_arena_new(bytes, shared, &world->arena, error);
     world->arena = tti_arena_hold(sequel->arenas[0]);
     return TUTTI_OK;
 }
 
-tutti_status tti_world_threads(int size, const tutti_options *options, const struct tti_sequel *sequel,
-                               size_t area_bytes, struct tti_world **world, tutti_error *error)
+static tutti_status make_threads(int size, const tutti_options *options, const struct tti_sequel *sequel, bool shared,
+                                 size_t area_bytes, struct tti_world **world, tutti_error *error)
 {
     struct tti_world *made = NULL;
     *world = NULL;
     TTI_TRY(tti_world_new(options->job != NULL ? options->job : "", size, 1, options, &made, error));
-    tutti_status status = take_arena(made, sequel, error);
+    tutti_status status = take_arena(made, sequel, shared, error);
     if (status == TUTTI_OK) status = tti_world_make_segment(made, area_bytes, false, error);
     if (status != TUTTI_OK) {
         tti_world_release(made);
@@ -170,6 +171,18 @@ tutti_status tti_world_threads(int size, const tutti_options *options, const str
     atomic_store_explicit(&made->references, size, memory_order_relaxed);
     *world = made;
     return TUTTI_OK;
+}
+
+tutti_status tti_world_threads(int size, const tutti_options *options, const struct tti_sequel *sequel,
+                               size_t area_bytes, struct tti_world **world, tutti_error *error)
+{
+    return make_threads(size, options, sequel, false, area_bytes, world, error);
+}
+
+tutti_status tti_world_alone(int size, const tutti_options *options, bool shared, size_t area_bytes,
+                             struct tti_world **world, tutti_error *error)
+{
+    return make_threads(size, options, NULL, shared, area_bytes, world, error);
 }
 
 void tti_world_release(struct tti_world *world)

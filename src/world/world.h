@@ -101,6 +101,7 @@ struct tti_sequel {
     /* It goes on with these arenas: one for each of its ranks, in order, or the same for all; NULL: it makes them. */
     struct tti_arena *const *arenas;
     bool whole;         /* as far as it knows, nothing was lost */
+    uint32_t attempt;   /* the attempt to take processes in that it joins in (ticket.h); 0: none */
     int64_t timeout_ms; /* the time to join; 0: as the options say */
 };
 
@@ -114,6 +115,11 @@ static inline bool tti_is_sequel(const struct tti_sequel *sequel)
  * of its own, unless `sequel` says otherwise. No bootstrap; references = size. */
 tutti_status tti_world_threads(int size, const tutti_options *options, const struct tti_sequel *sequel,
                                size_t area_bytes, struct tti_world **world, tutti_error *error);
+
+/* Makes a world of a process that is a job by itself. `shared`: others may join it later, so it gets an arena that they can
+ * map. */
+tutti_status tti_world_alone(int size, const tutti_options *options, bool shared, size_t area_bytes,
+                             struct tti_world **world, tutti_error *error);
 
 /* In system_errno of ERR_JOIN: all processes that join find their world whole. */
 #define TTI_WORLD_WHOLE EALREADY

@@ -203,23 +203,25 @@ static tutti_status join_cluster(const struct tti_cluster_launch *launch, const 
     char address[300];
     for (bool again = true; again;) {
         tti_board_open(&board, options->board, launch->job, launch->process_count, launch->ranks_each);
-        bool restarts = tti_board_restarts(&board) > 0;
+        bool restarts = tti_board_restarts(&board) > 0, tried = attempt.sequel.attempt != 0;
         if (restarts) prepare_sequel(&attempt.sequel, &board, options);
+        if (tti_board_grows(&board) && tti_is_sequel(&attempt.sequel) && !tried)
+            attempt.process_count = tti_board_size(&board);
         if (restarts && launch->address != NULL && launch->address[0] != '\0')
             attempt.address = find_root(launch->address, &board, address, sizeof address);
         tutti_status status = tti_cluster_join(&attempt, options, area_size, cluster, error);
-        if (restarts && status == TUTTI_OK)
+        if ((restarts || tti_board_grows(&board)) && !tried && status == TUTTI_OK)
             tti_board_form(options->board, launch->job, (*cluster)->local_ranks[0].world->segment->epoch);
-        again = restarts && status != TUTTI_OK && attempt.sequel.epoch > 0 && error->system_errno != TTI_WORLD_WHOLE &&
-                begins_anew(&board, error);
+        again = restarts && !tried && status != TUTTI_OK && attempt.sequel.epoch > 0 &&
+                error->system_errno != TTI_WORLD_WHOLE && begins_anew(&board, error);
         tti_board_close(&board);
     }
     return *cluster != NULL ? TUTTI_OK : error->status;
 }
 
 /* Joins all ranks of one process of a job. */
-static tutti_status join_job(const struct tti_cluster_launch *launch, const tutti_options *options, tutti_comm **comms,
-                             tutti_error *error)
+tutti_status tti_join_job(const struct tti_cluster_launch *launch, const tutti_options *options, tutti_comm **comms,
+                          tutti_error *error)
 {
     struct tti_cluster *cluster;
     TTI_TRY(check_identity(launch, error));
@@ -261,7 +263,7 @@ tutti_status tutti_join_as(const char *job, int rank, int size, const tutti_opti
                                         .ranks_each = 1,
                                         .one_host = !several,
                                         .address = several ? address : NULL};
-    tutti_status status = join_job(&launch, options, world, &error);
+    tutti_status status = tti_join_job(&launch, options, world, &error);
     return status == TUTTI_OK ? TUTTI_OK : stillborn(&error, world);
 }
 
@@ -319,7 +321,7 @@ tutti_status tti_join_alone(const tutti_options *options, int ranks, tutti_comm 
     char own[OWN_NAME];
     name_own_job(own);
     const struct tti_cluster_launch launch = {.job = own, .process_count = 1, .ranks_each = ranks, .one_host = true};
-    return join_job(&launch, options, comms, error);
+    return tti_join_job(&launch, options, comms, error);
 }
 
 /* Joins the job that the launcher describes, or a job of this process alone. */
@@ -327,6 +329,7 @@ static tutti_status join_launched(tutti_launch *launch, const tutti_options *opt
                                   tutti_error *error)
 {
     char address[300], own[OWN_NAME];
+    if (launch->waits) return tti_join_waiting(launch, options, ranks, comms, error);
     name_own_job(own);
     bool launched = launch->launcher != NULL, store = launched && launch->store[0] != '\0';
     struct teller teller = {launch, tti_now_ns() + options->join_timeout_ms * 1000000};
@@ -340,7 +343,7 @@ static tutti_status join_launched(tutti_launch *launch, const tutti_options *opt
                                      .context = &teller,
                                      .publish = store ? publish : NULL,
                                      .lookup = store ? look_up : NULL};
-    tutti_status status = join_job(&how, options, comms, error);
+    tutti_status status = tti_join_job(&how, options, comms, error);
     tti_launch_done(launch);
     return status;
 }

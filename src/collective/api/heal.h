@@ -9,6 +9,7 @@
 #include <tutti/experimental.h>
 
 struct tti_cluster;
+struct tti_cluster_launch;
 
 /* Like tti_api_begin, for calls that a broken comm allows, and that may wait. */
 tutti_status tti_heal_begin(tutti_comm *comm, enum tti_kind kind);
@@ -37,6 +38,13 @@ tutti_status tti_join_job_again(const tutti_launch *launch, const tutti_options 
  * that fails, this rank's part of the cluster is given back. */
 tutti_status tti_join_sit_down(struct tti_cluster *cluster, int index, const tutti_comm *before, tutti_comm **comm,
                                tutti_error *error);
+
+/* Joins as a process of a job, for each of its ranks a comm. */
+tutti_status tti_join_job(const struct tti_cluster_launch *launch, const tutti_options *options, tutti_comm **comms,
+                          tutti_error *error);
+/* Joins a job that runs already, once its ranks take this process in (api_wait.c). */
+tutti_status tti_join_waiting(const tutti_launch *launch, const tutti_options *options, int ranks, tutti_comm **world,
+                              tutti_error *error);
 
 /* Makes a world of this process alone, with so many ranks, each for a thread to use (api_join.c). */
 tutti_status tti_join_alone(const tutti_options *options, int ranks, tutti_comm **comms, tutti_error *error);

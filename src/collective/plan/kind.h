@@ -54,6 +54,7 @@
     X(COMM_REVOKE, "comm_revoke")                                                                                      \
     X(COMM_SHRINK, "comm_shrink")                                                                                      \
     X(COMM_REBUILD, "comm_rebuild")                                                                                    \
+    X(COMM_GROW, "comm_grow")                                                                                          \
     X(COMM_RENEW, "comm_renew")
 
 enum tti_kind {
