@@ -248,12 +248,16 @@ static void test_refusals(void)
     options.data = "/nowhere/at/all";
     refused(2, &options, "data: /nowhere/at/all");
     options = small();
-    refused(9, &options, "9 ranks are more than 8 grains");
+    refused(9, &options,
+            "9 ranks are more than 8 grains: every rank needs a grain; 8 ranks, --grains 9 or --fast would do");
     options.grains = 14;
-    refused(1, &options, "14 grains are more than the 13 samples");
+    refused(1, &options,
+            "14 grains are more than the 13 samples of a batch: a grain needs a sample; --grains 13 or --batch 14 "
+            "would do");
     options = small();
     options.heads = 3;
-    refused(1, &options, "heads");
+    refused(1, &options, "not 3 heads of width");
+    refused(1, &options, "2 or 4 would do");
     options = small();
     options.optimizer = "adamx";
     refused(2, &options, "\"adamx\"");

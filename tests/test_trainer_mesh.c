@@ -35,8 +35,10 @@ static void test_reading(void)
     CHECK(reads("data=6", 6, 6, 1, 1, 1));
     CHECK(reads("data=3,pipe=1,tensor=1", 3, 3, 1, 1, 1));
     CHECK(refuses("pipe=2,tensor=2", 6, TUTTI_ERR_ARGUMENT,
-                  "mesh pipe=2,tensor=2 needs a multiple of 4 ranks; this job has 6"));
-    CHECK(refuses("data=2,pipe=2", 6, TUTTI_ERR_ARGUMENT, "mesh data=2,pipe=2 needs 4 ranks; this job has 6"));
+                  "mesh pipe=2,tensor=2 needs a multiple of 4 ranks; this job has 6; 4 or 8 would do"));
+    CHECK(refuses("data=2,pipe=2", 6, TUTTI_ERR_ARGUMENT,
+                  "mesh data=2,pipe=2 needs 4 ranks; this job has 6; data=3 would do"));
+    CHECK(refuses("pipe=2,tensor=2", 3, TUTTI_ERR_ARGUMENT, "needs a multiple of 4 ranks; this job has 3"));
     CHECK(refuses("data=2147483647,pipe=2147483647,tensor=2147483647", 1, TUTTI_ERR_ARGUMENT, "this job has 1"));
     const char *const bad[] = {"data", "data=", "data=0", "data=-1", "data=2x", "rows=2", "=2", ",,", "data=2,,pipe=2"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)

@@ -221,10 +221,10 @@ static void test_refused(void)
     static struct refusal refusals[] = {
         {{.ranks = 6, .mesh = "pipe=6", .pipeline = "zb-v"},
          TUTTI_ERR_ARGUMENT,
-         "pipe=6 × 2 chunks is 12 stages; this model can be cut into 9"},
+         "pipe=6 × 2 chunks is 12 stages; this model can be cut into 9; pipe=4 at most"},
         {{.ranks = 4, .mesh = "pipe=4", .pipeline = "interleaved", .micro = 6},
          TUTTI_ERR_ARGUMENT,
-         "interleaved: 6 micro-batches are no multiple of pipe=4"},
+         "interleaved: 6 micro-batches are no multiple of pipe=4; 4 or 8 would do"},
         {{.ranks = 2, .mesh = "pipe=2", .micro = 9},
          TUTTI_ERR_ARGUMENT,
          "more than the 8 grains of a rank; --micro 8 or --grains 9 allows it"},

@@ -43,13 +43,26 @@ static void add_block(tutti_model *model, const tutti_gpt *gpt, int block)
     end_branch(model, gpt, block, "mlp.c_proj", "mlp.dropout");
 }
 
+static tutti_status refuse_heads(tutti_model *model, const tutti_gpt *gpt)
+{
+    int64_t below = gpt->heads, above = gpt->heads;
+    char more[32] = "";
+    while (below > 1 && (below >= gpt->width || gpt->width % below != 0)) below--;
+    while (above < gpt->width && gpt->width % above != 0) above++;
+    if (above <= gpt->width) (void)snprintf(more, sizeof more, " or %lld", (long long)above);
+    return tti_model_refuse(model, NULL, TUTTI_ERR_ARGUMENT,
+                            "a GPT's heads divide its width: not %d heads of width %lld; %lld%s would do", gpt->heads,
+                            (long long)gpt->width, (long long)below, more);
+}
+
 tutti_status tutti_gpt_create(const tutti_gpt *gpt, tutti_model **out)
 {
     if (gpt == NULL) return tutti_model_create(NULL, out);
     tutti_status status = tutti_model_create(&(tutti_model_shape){.rows = gpt->context}, out);
     if (status != TUTTI_OK) return status;
     tutti_model *model = *out;
-    if (gpt->layers < 0 || gpt->heads < 1 || gpt->width < 1 || gpt->vocabulary < 1 || gpt->width % gpt->heads != 0)
+    if (gpt->heads > 0 && gpt->width > 0 && gpt->width % gpt->heads != 0) return refuse_heads(model, gpt);
+    if (gpt->layers < 0 || gpt->heads < 1 || gpt->width < 1 || gpt->vocabulary < 1)
         return tti_model_refuse(model, NULL, TUTTI_ERR_ARGUMENT,
                                 "a GPT needs a vocabulary, and heads that divide its width: not %d heads of width %lld",
                                 gpt->heads, (long long)gpt->width);

@@ -96,8 +96,9 @@ static tutti_status check_options(const tutti_train_options *o, tutti_error *err
     TTI_TRY(tti_trainer_check_batch_norm(o, error));
     if (o->grains > o->batch && !o->fast)
         return tti_error_set(error, TUTTI_ERR_OPTION, 0,
-                             "%lld grains are more than the %lld samples of a batch: a grain needs a sample",
-                             (long long)o->grains, (long long)o->batch);
+                             "%lld grains are more than the %lld samples of a batch: a grain needs a sample; "
+                             "--grains %lld or --batch %lld would do",
+                             (long long)o->grains, (long long)o->batch, (long long)o->batch, (long long)o->grains);
     return TUTTI_OK;
 }
 
@@ -330,17 +331,24 @@ static tutti_status make_pass(struct tutti_trainer *t, tutti_error *error)
 /* ---- All of it ------------------------------------------------------------------------------------------------- */
 
 /* What is to be made: nothing takes much memory yet. */
+/* Of the ranks that share the batch. */
+static tutti_status too_few_grains(const struct tutti_trainer *t, size_t grains, tutti_error *error)
+{
+    char batch[48] = "";
+    if (t->options.batch < t->size) (void)snprintf(batch, sizeof batch, " with --batch %d", t->size);
+    return tti_error_set(
+        error, TUTTI_ERR_ARGUMENT, 0,
+        "%d ranks are more than %zu grain%s: every rank needs a grain; %zu rank%s, --grains %d%s or --fast "
+        "would do",
+        t->size, grains, grains == 1 ? "" : "s", grains, grains == 1 ? "" : "s", t->size, batch);
+}
+
 static tutti_status describe(struct tutti_trainer *t, tutti_error *error)
 {
     t->schedule = schedule_of(&t->options);
     TTI_TRY(tutti_schedule_check(&t->schedule, error));
     size_t grains = tti_train_grains(&t->options);
-    if (!t->options.fast && (size_t)t->size > grains)
-        return tti_error_set(
-            error, TUTTI_ERR_ARGUMENT, 0,
-            "%d ranks are more than %zu grain%s: every rank needs a grain; use fewer ranks, more grains "
-            "and a batch of as many samples, or fast",
-            t->size, grains, grains == 1 ? "" : "s");
+    if (!t->options.fast && (size_t)t->size > grains) return too_few_grains(t, grains, error);
     t->cells = t->options.fast ? (size_t)t->size : grains;
     t->mine = tti_tree_share(t->cells, t->rank, t->size);
     TTI_TRY(open_data(t, error));

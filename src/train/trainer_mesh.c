@@ -38,19 +38,31 @@ static tutti_status read_dimension(const char *text, const char *word, size_t le
     return TUTTI_OK;
 }
 
+/* With the numbers next to these that would do. `needed` is a whole mesh, or all of it but data where that is not given. */
+static tutti_status refuse_ranks(const char *text, int ranks, int64_t needed, int data, tutti_error *error)
+{
+    char nearest[64] = "";
+    const int64_t below = ranks / needed * needed, each = data > 0 ? needed / data : needed;
+    if (data > 0 && ranks % each == 0)
+        (void)snprintf(nearest, sizeof nearest, "; data=%lld would do", (long long)(ranks / each));
+    else if (data == 0 && below > 0)
+        (void)snprintf(nearest, sizeof nearest, "; %lld or %lld would do", (long long)below,
+                       (long long)(below + needed));
+    return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "mesh %.64s needs %s%lld ranks; this job has %d%s", text,
+                         data > 0 ? "" : "a multiple of ", (long long)needed, ranks, nearest);
+}
+
 /* Data gets the ranks that are left where its size is not given. */
 static tutti_status fit_ranks(const char *text, int ranks, int *sizes, tutti_error *error)
 {
-    bool data_given = sizes[TTI_MESH_DATA] != 0;
+    const int data = sizes[TTI_MESH_DATA];
     int64_t needed = 1;
     for (int i = 0; i < TTI_MESH_DIMENSIONS; i++) {
         if (sizes[i] == 0) sizes[i] = 1;
         needed = needed > INT_MAX ? needed : needed * sizes[i];
     }
-    if (data_given ? needed != ranks : ranks % needed != 0)
-        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "mesh %.64s needs %s%lld ranks; this job has %d", text,
-                             data_given ? "" : "a multiple of ", (long long)needed, ranks);
-    if (!data_given) sizes[TTI_MESH_DATA] = ranks / (int)needed;
+    if (data > 0 ? needed != ranks : ranks % needed != 0) return refuse_ranks(text, ranks, needed, data, error);
+    if (data == 0) sizes[TTI_MESH_DATA] = ranks / (int)needed;
     return TUTTI_OK;
 }
 

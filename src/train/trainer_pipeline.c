@@ -45,9 +45,6 @@ static tutti_status build_table(struct tutti_trainer *t, struct tti_trainer_pipe
     const char *name = t->options.pipeline;
     int pipe = t->mesh.sizes[TTI_MESH_PIPE];
     int64_t micros = t->options.micro > 0 ? t->options.micro : usual_micros(t, name);
-    if (strcmp(name, "interleaved") == 0 && micros % pipe != 0)
-        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "interleaved: %lld micro-batches are no multiple of pipe=%d",
-                             (long long)micros, pipe);
     return tutti_pipeline_build(name, pipe, 0, (int)micros, &made->table, error);
 }
 
@@ -65,11 +62,12 @@ static tutti_status read_table(struct tutti_trainer *t, struct tti_trainer_pipel
     tutti_pipeline_describe(made->table, &about);
     if (about.ranks != t->mesh.sizes[TTI_MESH_PIPE])
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
-                             "pipeline %.200s: the table has %d ranks, and the mesh pipe=%d", path, about.ranks,
-                             t->mesh.sizes[TTI_MESH_PIPE]);
+                             "pipeline %.200s: the table has %d ranks, and the mesh pipe=%d; pipe=%d would do", path,
+                             about.ranks, t->mesh.sizes[TTI_MESH_PIPE], about.ranks);
     if (t->options.micro > 0 && t->options.micro != about.micros)
-        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "pipeline %.200s: the table has %d micro-batches, not %lld",
-                             path, about.micros, (long long)t->options.micro);
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                             "pipeline %.200s: the table has %d micro-batches, not %lld; leave --micro out", path,
+                             about.micros, (long long)t->options.micro);
     return TUTTI_OK;
 }
 

@@ -321,10 +321,14 @@ static tutti_status cut_as_given(const struct tutti_trainer *t, int stages, stru
 tutti_status tti_stages_cut(struct tutti_trainer *t, int stages, struct tti_layers *ranges, tutti_error *error)
 {
     int units = tti_units(t->model), pipe = t->mesh.sizes[TTI_MESH_PIPE];
-    if (stages > units)
+    if (stages > units) {
+        const int chunks = stages / pipe, most = units / chunks;
+        char fewer[32] = "";
+        if (most > 0) (void)snprintf(fewer, sizeof fewer, "; pipe=%d at most", most);
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
-                             "pipe=%d × %d chunk%s is %d stages; this model can be cut into %d", pipe, stages / pipe,
-                             stages == pipe ? "" : "s", stages, units);
+                             "pipe=%d × %d chunk%s is %d stages; this model can be cut into %d%s", pipe, chunks,
+                             chunks == 1 ? "" : "s", stages, units, fewer);
+    }
     if (t->options.stages[0] != '\0') return cut_as_given(t, stages, ranges, error);
     return cut_by_cost(t, stages, ranges, error);
 }
