@@ -96,7 +96,7 @@ static const struct pairing {
     {"send with tag 3", "all_reduce(", play_send, play_all_reduce},
     {"probe with tag 3", "all_reduce_many(", play_probe, play_many},
     {"sendrecv (recv with tag 4)", "broadcast(", play_sendrecv, play_broadcast},
-    {"group_end", "gather_v(", play_group, play_gather_v},
+    {"group", "gather_v(", play_group, play_gather_v},
     {"recv with tag 3", "all_reduce(", play_recv, play_all_reduce},
     {"recv with tag 3", "broadcast(", play_recv, play_broadcast_to_0},
     {"recv with tag 3", "gather(", play_recv, play_gather_to_0},

@@ -305,7 +305,7 @@ static void check_started(const json_t *events, int rank)
                                                      number_of(other, "ts") >= number_of(event, "ts");
         CHECK_THAT(ends == 1, "%s %s has %d ends", text_of(event, "name"), text_of(event, "id"), ends);
         pairs++;
-        if (is(event, "name", "group_end")) continue;
+        if (is(event, "name", "group")) continue;
         CHECK(json_integer_value(argument(event, "bytes")) == STARTED * sizeof(float));
         CHECK(json_integer_value(argument(event, "peer")) == 1 - rank && argument(event, "at") != NULL);
     }
@@ -321,7 +321,7 @@ static void check_messages(void)
     for (int rank = 0; rank < 2; rank++) {
         const char *blocking = rank == 0 ? "send" : "recv", *started = rank == 0 ? "recv" : "send";
         CHECK(count(events, rank, blocking, "message") == 3 && count(events, rank, started, "message") == 2);
-        CHECK(count(events, rank, "sendrecv", "message") == 1 && count(events, rank, "group_end", "message") == 3);
+        CHECK(count(events, rank, "sendrecv", "message") == 1 && count(events, rank, "group", "message") == 3);
         check_started(events, rank);
     }
     check_order(events);

@@ -33,7 +33,7 @@
     X(RECV, "recv")                                                                                                    \
     X(SENDRECV, "sendrecv")                                                                                            \
     X(PROBE, "probe")                                                                                                  \
-    X(GROUP, "group_end")                                                                                              \
+    X(GROUP, "group")                                                                                                  \
     X(COMM_SPLIT, "comm_split")                                                                                        \
     X(COMM_DUPLICATE, "comm_duplicate")                                                                                \
     X(COMM_SELECT, "comm_select")                                                                                      \
