@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/blocks.h"
 
-/* The stretch that has an element; of several that begin there, the last one. Behind the last element: the last one. */
+/* Returns the stretch that has an element; if several begin there, the last one. For the place behind the last element:
+ * the last stretch. */
 static size_t stretch_at(const struct tti_blocks *blocks, size_t element)
 {
     size_t lo = 0, hi = blocks->count;
@@ -37,7 +38,7 @@ size_t tti_blocks_nearest(const struct tti_blocks *blocks, size_t element)
 struct tti_span tti_blocks_owned(const struct tti_blocks *blocks, struct tti_span all, int rank, int size)
 {
     size_t bounds[2];
-    for (int i = 0; i < 2; i++) { /* where the rank's part begins, and the next one's */
+    for (int i = 0; i < 2; i++) { /* where the rank's part begins, and where the next rank's does */
         size_t even = all.lo + tti_share(all.hi - all.lo, (size_t)(rank + i), (size_t)size).lo;
         size_t bound = rank + i == size ? all.hi : tti_blocks_nearest(blocks, even);
         bounds[i] = bound < all.lo ? all.lo : bound > all.hi ? all.hi : bound;

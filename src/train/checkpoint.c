@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading checkpoints: finding them, checking them, filling in tensors.
+ * Reads checkpoints: finds them, checks them, fills in tensors.
  */
 #include "train/checkpoint.h"
 #include "train/checkpoint_ranges.h"
@@ -28,7 +28,7 @@ void tti_checkpoint_name(const char *folder, uint64_t step, char path[PATH_MAX])
     (void)snprintf(path, PATH_MAX, "%s/step-%08" PRIu64, folder, step);
 }
 
-/* Whether the name is exactly what tti_checkpoint_name makes. */
+/* Returns true if the name is exactly what tti_checkpoint_name makes. */
 static bool step_of_name(const char *name, uint64_t *step)
 {
     char again[PATH_MAX];
@@ -103,7 +103,7 @@ json_t *tti_index_parse(const char *text, size_t bytes, const char *path, tutti_
     if (format == NULL || strcmp(format, TTI_CHECKPOINT_FORMAT) != 0)
         return refuse_index(error, json, path, "it is not the index of a checkpoint");
     const json_int_t version = json_integer_value(json_object_get(index, "version"));
-    if (version != 1 && version != TTI_CHECKPOINT_VERSION) /* 1: one hash for a whole file */
+    if (version != 1 && version != TTI_CHECKPOINT_VERSION) /* version 1 has one hash for a whole file */
         return refuse_index(error, json, path, "its version is neither 1 nor 2, those that this library knows");
     const json_t *step = json_object_get(index, "step");
     if (!json_is_integer(step) || json_integer_value(step) < 0)
@@ -137,7 +137,8 @@ static tutti_status read_index(tutti_checkpoint *checkpoint, tutti_error *error)
     return status;
 }
 
-/* A file's row of the index. Names come from a file, so only plain ones are taken: nothing outside the folder. */
+/* Reads a file's row of the index. Names come from a file, so only plain ones are accepted: nothing outside the
+ * folder. */
 static tutti_status read_row(tutti_checkpoint *checkpoint, const json_t *row, struct tti_checkpoint_file *file,
                              tutti_error *error)
 {
@@ -196,7 +197,7 @@ static tutti_status verify_file(int fd, const char *path, uint64_t wanted, tutti
     return tti_error_set(error, TUTTI_ERR_DAMAGED, 0, "%.300s: its bytes are not those that were saved", path);
 }
 
-/* One part of a file against its hash, through a buffer of TTI_PIECE_BYTES. */
+/* Checks one part of a file against its hash, through a buffer of TTI_PIECE_BYTES. */
 static tutti_status verify_part(const struct tti_checkpoint_file *file, uint64_t from, const char *wanted, char *buffer,
                                 tutti_error *error)
 {
@@ -276,7 +277,7 @@ static tutti_status open_one(const char *path, bool verify, tutti_checkpoint **c
     return status;
 }
 
-/* The newest that is whole. */
+/* Opens the newest checkpoint that is complete. */
 static tutti_status open_newest(const char *folder, bool verify, tutti_checkpoint **checkpoint, tutti_error *error)
 {
     uint64_t *steps = NULL;
@@ -355,7 +356,7 @@ const struct tti_checkpoint_file *tti_checkpoint_group(const tutti_checkpoint *c
     return NULL;
 }
 
-/* The first tensor of the file that is not among those asked for; there is one. */
+/* Returns the first tensor of the file that was not asked for; there is one. */
 static const char *find_extra(const struct tti_checkpoint_file *file, const tutti_checkpoint_tensor *tensors,
                               size_t count)
 {
@@ -424,7 +425,7 @@ tutti_status tti_checkpoint_read(const tutti_checkpoint *checkpoint, const tutti
     return tti_file_read(file->fd, file->path, found->begin + first * sizeof(float), count * sizeof(float), to, error);
 }
 
-/* Everything is checked before the first value is touched. */
+/* Checks everything before it changes the first value. */
 tutti_status tutti_checkpoint_load(const tutti_checkpoint *checkpoint, const tutti_checkpoint_tensor *tensors,
                                    size_t tensor_count, tutti_error *error)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Checkpoints inside the library. index.json is {"checksum": …, "index": {format, version, step, notes, files}}; the
- * checksum is that of the index printed in one fixed way, so it covers every value in it.
+ * checksum is computed over the index printed in one fixed way, so it covers every value in it.
  */
 #ifndef TTI_TRAIN_CHECKPOINT_H
 #define TTI_TRAIN_CHECKPOINT_H
@@ -13,7 +13,7 @@
 #include <tutti/train.h>
 
 #define TTI_CHECKPOINT_FORMAT "tutti checkpoint"
-#define TTI_SAVING_PREFIX ".saving-" /* of what the next save removes */
+#define TTI_SAVING_PREFIX ".saving-" /* prefix of folders that the next save removes */
 enum { TTI_CHECKPOINT_VERSION = 2, TTI_CHECKPOINT_FILES = 8, TTI_INDEX_MOST = 4 << 20, TTI_HEX = 17 };
 
 struct tti_range_plan;
@@ -23,7 +23,7 @@ struct tti_checkpoint_file {
     char path[PATH_MAX];
     int fd;
     uint64_t bytes;
-    const json_t *row; /* of the index: its hashes */
+    const json_t *row; /* its row of the index, with its hashes */
     struct tti_safetensors tensors;
 };
 
@@ -35,7 +35,8 @@ struct tutti_checkpoint {
     struct tti_checkpoint_file files[TTI_CHECKPOINT_FILES];
 };
 
-/* A small file of a checkpoint that is for others to read. Its hash is in the index, and it is checked like the rest. */
+/* A small file of a checkpoint for other programs to read. Its hash is in the index, and it is checked like the other
+ * files. */
 struct tti_checkpoint_text {
     const char *name, *text;
 };
@@ -47,33 +48,36 @@ struct tti_checkpoint_content {
     size_t tensor_count;
     const struct tti_checkpoint_text *texts;
     size_t text_count;
-    bool locked;    /* the caller has the folder's lock */
-    bool elsewhere; /* tensors have no values here: they are given piece by piece */
+    bool locked;    /* the caller holds the folder's lock */
+    bool elsewhere; /* tensors have no values here: these are given piece by piece */
 };
 
-/* Makes it unless it is there; whether checkpoints can be saved into it. */
+/* Makes the folder unless it exists, and checks that checkpoints can be saved into it. */
 tutti_status tti_checkpoint_folder(const char *folder, tutti_error *error);
 
-/* One saves into a folder at a time, who has it, until it is closed. ERR_ARGUMENT: another one does. File systems without
- * locks have none. */
+/* Locks the folder, so that only one process saves into it, until the lock is closed. ERR_ARGUMENT: another one holds
+ * it. File systems without locks have none. */
 tutti_status tti_checkpoint_lock(const char *folder, int *lock, tutti_error *error);
 
-/* ERR_ARGUMENT where it could not be read again: names that are not UTF-8 or there twice, groups that are not together. */
+/* Returns ERR_ARGUMENT if the content could not be read again: names that are not UTF-8 or occur twice, groups that are
+ * not contiguous. */
 tutti_status tti_checkpoint_check(const struct tti_checkpoint_content *content, tutti_error *error);
-/* A note's value as it is saved: where it is no UTF-8, each byte that is not ASCII is written as \xNN. NULL: no memory. */
+/* Returns a note's value in the form in which it is saved: if it is not UTF-8, each byte that is not ASCII is written
+ * as \xNN. NULL: no memory. */
 json_t *tti_note_json(const char *value);
-bool tti_note_is(const char *note, const char *value); /* whether that note was made of this value */
+bool tti_note_is(const char *note, const char *value); /* returns true if that note was made from this value */
 
-/* tutti_checkpoint_save in steps, so that many ranks may write. All of them make one, of the same content, and end it; one opens
- * it, all write ranges of its files (checkpoint_ranges.h) into `working`, and when all is on the disk the one commits it
- * with the hashes of all parts. What was opened and is ended without is removed. */
+/* tutti_checkpoint_save in steps, so that many ranks may write. All of them make a saving, with the same content, and
+ * end it; one opens it, all write ranges of its files (checkpoint_ranges.h) into `working`, and when everything is on
+ * the disk that one commits it with the hashes of all parts. A saving that was opened and is ended without a commit is
+ * removed. */
 struct tti_saving {
     const char *folder;
     uint64_t step;
     char target[PATH_MAX], working[PATH_MAX];
     const struct tti_checkpoint_content *content;
     struct tti_range_plan *plan;
-    int lock; /* -1: not this one's */
+    int lock; /* -1: not this rank's */
     bool open;
     json_t *files, *texts;
 };
@@ -83,22 +87,22 @@ tutti_status tti_saving_open(struct tti_saving *saving, tutti_error *error);
 tutti_status tti_saving_commit(struct tti_saving *saving, const uint64_t *hashes, int keep, tutti_error *error);
 void tti_saving_end(struct tti_saving *saving);
 
-/* Whether the checkpoint has just these tensors of their groups; and elements of one of them. */
+/* Checks that the checkpoint has exactly these tensors of their groups; the other reads elements of one of them. */
 tutti_status tti_checkpoint_has(const tutti_checkpoint *checkpoint, const tutti_checkpoint_tensor *tensors,
                                 size_t count, tutti_error *error);
 tutti_status tti_checkpoint_read(const tutti_checkpoint *checkpoint, const tutti_checkpoint_tensor *tensor,
                                  size_t first, size_t count, float *to, tutti_error *error);
 
-/* The steps of a folder's checkpoints, ascending. *steps is the caller's to free. */
+/* Lists the steps of a folder's checkpoints, ascending. The caller frees *steps. */
 tutti_status tti_checkpoint_steps(const char *folder, uint64_t **steps, size_t *count, tutti_error *error);
 void tti_checkpoint_name(const char *folder, uint64_t step, char path[PATH_MAX]);
 
-/* Its file of that group, or NULL. */
+/* Returns its file of that group, or NULL. */
 const struct tti_checkpoint_file *tti_checkpoint_group(const tutti_checkpoint *checkpoint, const char *group);
 
-/* The checksum of an index, as text. False: no memory. */
+/* Writes the checksum of an index, as text. Returns false if there is no memory. */
 bool tti_index_checksum(const json_t *index, char text[TTI_HEX]);
-/* Reads the text of an index.json; NULL with a sentence when it is not one or its checksum is wrong. */
+/* Reads the text of an index.json; returns NULL with a sentence if it is no index or its checksum is wrong. */
 json_t *tti_index_parse(const char *text, size_t bytes, const char *path, tutti_error *error);
 const char *tti_hex(uint64_t value, char text[TTI_HEX]);
 

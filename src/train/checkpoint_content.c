@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What may be saved. Whatever could not be read again is refused before anything is written.
+ * Checks the content to be saved. Content that could not be read again is refused before anything is written.
  */
 #include "base/alloc.h"
 #include "base/status.h"
@@ -16,7 +16,7 @@ static bool is_text(const char *text)
     return string != NULL;
 }
 
-/* Names of files may be of any bytes, JSON is UTF-8. */
+/* Names of files may have any bytes, but JSON is UTF-8. */
 json_t *tti_note_json(const char *value)
 {
     static const char digits[] = "0123456789abcdef";
@@ -83,7 +83,7 @@ static tutti_status check_tensor(const tutti_checkpoint_tensor *tensor, bool els
     return TUTTI_OK;
 }
 
-/* `groups`: of those seen so far, the names. */
+/* Checks one tensor's place. `groups`: the names in each group seen so far. */
 static tutti_status check_place(const tutti_checkpoint_tensor *tensors, size_t at, json_t *groups, tutti_error *error)
 {
     const tutti_checkpoint_tensor *tensor = &tensors[at];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * In what two checkpoints differ, a line each: notes, tensors, values.
+ * Writes the differences between two checkpoints, one per line: notes, tensors, values.
  */
 #include "train/checkpoint.h"
 
@@ -16,7 +16,7 @@ struct diff {
     const tutti_checkpoint *a, *b;
     void (*each)(void *context, const char *line);
     void *context;
-    float *values[2]; /* [STEP] each */
+    float *values[2]; /* [STEP] values each */
     tutti_error *error;
 };
 
@@ -53,7 +53,7 @@ static void count_values(const float *x, const float *y, size_t count, uint64_t 
         if (memcmp(&x[i], &y[i], sizeof *x) == 0) continue;
         double by = fabs((double)x[i] - (double)y[i]);
         ++*differ;
-        if (!(by <= *largest)) *largest = by; /* NaN too */
+        if (!(by <= *largest)) *largest = by; /* holds for NaN, too */
     }
 }
 

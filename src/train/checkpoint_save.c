@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writing checkpoints.
+ * Writes checkpoints.
  *
- * Invariant: a folder named step-… is whole. Everything is written into a folder of another name and brought to the
+ * Invariant: a folder named step-… is complete. Everything is written into a folder of another name and brought to the
  * disk; then one rename, which either happens or does not, gives it its name (and swaps it with an older one of the
- * same step). Whatever stops us before leaves a folder .saving-…, which the next save removes.
+ * same step). If the process ends before that, a folder .saving-… remains, which the next save removes.
  */
 #include "train/checkpoint.h"
 #include "train/checkpoint_ranges.h"
@@ -39,7 +39,7 @@ static tutti_status add_row(const struct tti_saving *save, json_t *rows, const c
     return json_array_append_new(rows, row) == 0 ? TUTTI_OK : no_memory(error, save);
 }
 
-/* An empty file of a group: ranks write ranges of it. */
+/* Makes an empty file of a group: ranks write ranges of it. */
 static tutti_status make_file(const struct tti_saving *save, const struct tti_range_file *file, tutti_error *error)
 {
     char path[NAME_ROOM];
@@ -50,7 +50,7 @@ static tutti_status make_file(const struct tti_saving *save, const struct tti_ra
     return TUTTI_OK;
 }
 
-/* Name, bytes and the hashes of the parts of a file. */
+/* Adds a file's name, bytes and hashes of its parts to the index. */
 static tutti_status add_file(const struct tti_saving *save, const struct tti_range_file *file, const uint64_t *hashes,
                              tutti_error *error)
 {
@@ -63,7 +63,7 @@ static tutti_status add_file(const struct tti_saving *save, const struct tti_ran
     return made && json_array_append_new(save->files, row) == 0 ? TUTTI_OK : no_memory(error, save);
 }
 
-/* One small file in one go. */
+/* Writes one small file at once. */
 static tutti_status save_text(struct tti_saving *save, const char *name, const char *text, uint64_t *hash,
                               tutti_error *error)
 {
@@ -131,7 +131,7 @@ static tutti_status save_index(struct tti_saving *save, tutti_error *error)
 
 /* ---- Folders --------------------------------------------------------------------------------------------------- */
 
-/* What an earlier save left. Two savers cannot meet here: the folder is locked. */
+/* Removes the folders that earlier saves left. Two savers cannot meet here, since the folder is locked. */
 static void remove_leftovers(const char *folder)
 {
     static const char prefix[] = TTI_SAVING_PREFIX;
@@ -151,17 +151,18 @@ static tutti_status commit(const struct tti_saving *save, tutti_error *error)
     TTI_TRY(tti_folder_sync(save->working, error));
     if (renameat2(AT_FDCWD, save->working, AT_FDCWD, save->target, RENAME_NOREPLACE) != 0) {
         bool there = errno == EEXIST;
-        if (!there && errno == EINVAL) there = access(save->target, F_OK) == 0; /* no RENAME_NOREPLACE here */
+        if (!there && errno == EINVAL) there = access(save->target, F_OK) == 0; /* there is no RENAME_NOREPLACE here */
         int swapped = there ? renameat2(AT_FDCWD, save->working, AT_FDCWD, save->target, RENAME_EXCHANGE)
                             : rename(save->working, save->target);
         if (swapped != 0)
             return tti_error_set(error, TUTTI_ERR_SYSTEM, errno, "%.300s cannot be given its name", save->target);
-        if (there) (void)tti_folder_remove(save->working); /* now the older one */
+        if (there) (void)tti_folder_remove(save->working); /* `working` is the older one now */
     }
     return tti_folder_sync(save->folder, error);
 }
 
-/* Loses its name first: what has its name is whole, also when we are stopped here. */
+/* Removes a checkpoint. It loses its name first, so that a folder with such a name is complete even if the process ends
+ * here. */
 static bool remove_one(const struct tti_saving *save, uint64_t step)
 {
     char path[PATH_MAX];
@@ -169,7 +170,8 @@ static bool remove_one(const struct tti_saving *save, uint64_t step)
     return rename(path, save->working) == 0 && tti_folder_remove(save->working);
 }
 
-/* Of those before this step, the last keep - 1 stay. A folder that cannot be removed is said and left. */
+/* Removes all but the last keep - 1 checkpoints before this step. A folder that cannot be removed is logged and
+ * left. */
 static void remove_old(const struct tti_saving *save, int keep)
 {
     uint64_t *steps = NULL;

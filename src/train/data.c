@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Samples from a source: which stretch of tokens, or which row, is sample number i. Nothing is remembered between
- * calls: the order depends on the seed and the number alone, so a resumed run, on any number of ranks, goes on exactly.
+ * Samples from a source: finds the stretch of tokens, or the row, of sample number i. Nothing is remembered between
+ * calls: the order depends on the seed and the number alone, so a resumed run, on any number of ranks, continues
+ * exactly.
  */
 #include "train/data.h"
 
@@ -18,7 +19,7 @@ static const struct {
     {"u16:", tti_source_u16},
     {"u32:", tti_source_u32},
     {"markov:", tti_source_markov},
-    {"", tti_source_bytes}, /* the last: matches all */
+    {"", tti_source_bytes}, /* the last row matches everything */
 };
 
 struct tutti_data {
@@ -26,7 +27,7 @@ struct tutti_data {
     bool is_table;
     struct tti_source source;
     struct tti_csv table;
-    size_t train, held_out; /* tokens or rows of both parts */
+    size_t train, held_out; /* tokens or rows of each part */
     size_t samples, held_out_samples;
     size_t classes;
 };
@@ -40,8 +41,8 @@ static tutti_status check_held_out(const tutti_data_settings *settings, tutti_er
                          settings->held_out);
 }
 
-/* A stretch of `context` tokens has its targets one further on, so it needs one token more. One stretch less than fit,
- * so that an epoch can begin anywhere within the first. */
+/* Returns the number of stretches. A stretch of `context` tokens has its targets one token further on, so it needs one
+ * more token. One stretch less than fit is used, so that an epoch can begin anywhere within the first. */
 static size_t stretches(size_t tokens, size_t context, bool shifted)
 {
     size_t fit = tokens == 0 ? 0 : (tokens - 1) / context;
@@ -118,7 +119,7 @@ tutti_status tutti_data_open(const tutti_data_settings *settings, tutti_data **d
     made->settings = *settings;
     bool csv = strncmp(settings->source, "csv:", 4) == 0;
     tutti_status status = csv ? open_table(made, settings->source + 4, error) : open_tokens(made, error);
-    made->settings.source = NULL; /* the caller's */
+    made->settings.source = NULL; /* it belongs to the caller */
     if (status != TUTTI_OK) {
         tutti_data_free(made);
         return status;
@@ -178,7 +179,8 @@ void tutti_data_row(const tutti_data *data, bool held_out, uint64_t index, float
     const struct tti_csv *table = &data->table;
     *target = NAN;
     if (!data->is_table || (held_out && data->held_out_samples == 0)) return;
-    size_t place; /* among all rows, in an order that no seed changes: first those for training */
+    /* the place among all rows, in an order that does not depend on the seed: rows for training come first */
+    size_t place;
     if (held_out) {
         place = data->train + (size_t)(index % data->held_out_samples);
     } else {

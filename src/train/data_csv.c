@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tables of numbers: one row per line, cells parted by commas, a first line of names if none of its cells is a number.
- * Every row must have as many cells as the first; what is wrong is named by file, line and column.
+ * Tables of numbers: one row per line, cells separated by commas, a first line of names if none of its cells is a
+ * number. Every row must have as many cells as the first; errors name file, line and column.
  */
 #include "train/data.h"
 
@@ -19,7 +19,7 @@ struct reader {
     size_t line;
 };
 
-/* The next line that is not blank, without its end. False at the end of the file. */
+/* Finds the next line that is not blank, without its end. Returns false at the end of the file. */
 static bool next_line(struct reader *reader, const char **from, const char **to)
 {
     while (reader->at < reader->end) {
@@ -38,8 +38,8 @@ static bool next_line(struct reader *reader, const char **from, const char **to)
     return false;
 }
 
-/* Cuts the cell off the front of the line; its text, without spaces around it, goes to `cell`. One that is too long for a
- * number, or no text, ends in dots there, and is none. */
+/* Cuts the first cell off the line; its text, without spaces around it, goes to `cell`. A cell that is too long for a
+ * number, or no text, ends in dots there, and is no number. */
 static void next_cell(const char **from, const char *to, char cell[CELL_BYTES])
 {
     const char *comma = memchr(*from, ',', (size_t)(to - *from));
@@ -59,7 +59,7 @@ static bool cell_number(const char *cell, float *number)
     return *cell != '\0' && *end == '\0' && isfinite(*number);
 }
 
-/* Cells, and how many of them are numbers. */
+/* Counts cells, and how many of them are numbers. */
 static size_t count_numbers(const char *from, const char *to, size_t *columns)
 {
     size_t numbers = 0;
@@ -74,7 +74,7 @@ static size_t count_numbers(const char *from, const char *to, size_t *columns)
     return numbers;
 }
 
-/* `first`: it is the file's first line. */
+/* Reads one row. `first`: it is the file's first line. */
 static tutti_status read_row(const struct reader *reader, const char *from, const char *to, size_t columns, bool first,
                              float *cells, tutti_error *error)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Files as tokens: the bytes of a file or of all files of a folder, one after the other by name, or ids of 16 or 32 bits
- * in the machine's order. All are mapped, not read.
+ * Files as tokens: the bytes of a file or of all files of a folder, one after the other by name, or ids of 16 or 32
+ * bits in the machine's byte order. All files are mapped, not read.
  */
 #include "train/data.h"
 
@@ -58,13 +58,13 @@ void tti_file_unmap(struct tti_file *file)
     *file = (struct tti_file){0};
 }
 
-/* Whether the file is still as long as it was: to touch bytes that a file has lost would kill the process. To be asked
+/* Checks that the file is still as long as it was: touching bytes that a file has lost would kill the process. Called
  * before a stretch is read; a file that shrinks in just that moment is not noticed in time. */
 static tutti_status check_length(const struct tti_file *file, tutti_error *error)
 {
     struct stat about;
     if (stat(file->path, &about) != 0 || about.st_dev != file->device || about.st_ino != file->number)
-        return TUTTI_OK; /* the name is gone or another's; the mapped file stays */
+        return TUTTI_OK; /* the name is gone, or is another file's; the mapped file stays */
     if ((size_t)about.st_size >= file->count) return TUTTI_OK;
     return tti_error_set(error, TUTTI_ERR_DAMAGED, 0,
                          "data: %.300s has shrunk from %zu to %zu bytes while it was read; data must stay as they are "
@@ -77,7 +77,7 @@ static tutti_status check_length(const struct tti_file *file, tutti_error *error
 struct bytes {
     size_t count, room;
     struct tti_file *files; /* [count] */
-    size_t *starts;         /* [count]: of each file among all tokens */
+    size_t *starts;         /* [count] the first token of each file */
 };
 
 static void bytes_free(struct bytes *bytes)
@@ -98,7 +98,7 @@ static tutti_status bytes_read(const struct tti_source *source, size_t at, size_
                                tutti_error *error)
 {
     const struct bytes *bytes = source->state;
-    size_t low = 0, high = bytes->count; /* the file that holds `at` is low */
+    size_t low = 0, high = bytes->count; /* `low` becomes the file that holds `at` */
     while (high - low > 1) {
         size_t middle = low + (high - low) / 2;
         if (bytes->starts[middle] <= at)
@@ -143,12 +143,12 @@ static int visible(const struct dirent *entry)
 
 static int by_bytes(const struct dirent **a, const struct dirent **b)
 {
-    return strcmp((*a)->d_name, (*b)->d_name); /* not alphasort, which follows the locale */
+    return strcmp((*a)->d_name, (*b)->d_name); /* alphasort is not used, since it follows the locale */
 }
 
 static tutti_status add_folder(struct bytes *bytes, const char *path, size_t *length, tutti_error *error);
 
-/* Empty files of a folder have nothing to give; links are not followed, so that nothing is read twice. */
+/* Adds an entry of a folder. Empty files have no tokens; links are not followed, so that nothing is read twice. */
 static tutti_status add_entry(struct bytes *bytes, const char *path, size_t *length, tutti_error *error)
 {
     struct stat about;
@@ -230,12 +230,12 @@ static tutti_status u32_read(const struct tti_source *source, size_t at, size_t 
     for (size_t i = 0; i < count; i++) {
         uint32_t id;
         memcpy(&id, file->bytes + (at + i) * sizeof id, sizeof id);
-        tokens[i] = (int32_t)id; /* negative when it is no token; found when the source is opened */
+        tokens[i] = (int32_t)id; /* negative if it is no token; this is found when the source is opened */
     }
     return TUTTI_OK;
 }
 
-/* The vocabulary is the largest id and one. */
+/* Finds the vocabulary: the largest id plus one. */
 static tutti_status measure(struct tti_source *source, const char *path, tutti_error *error)
 {
     enum { STRETCH = 4096 };

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A made-up language whose entropy is known: "markov:order=2,states=64,length=1000000,seed=1".
+ * An artificial language whose entropy is known: "markov:order=2,states=64,length=1000000,seed=1".
  *
  * After each context of `order` tokens, one of BRANCHES likely tokens follows, or with probability STRAY any token at
- * all, so that every context can be reached from every other. The entropy rate is the mean entropy of what follows a
- * context, over the stationary distribution of contexts, found by following the chain from the uniform one until it
- * no longer moves. No model can predict held-out tokens better than that.
+ * all, so that every context can be reached from every other. The entropy rate is the mean entropy of the token after a
+ * context, over the stationary distribution of contexts, which is found by following the chain from the uniform one
+ * until it no longer changes. No model can predict held-out tokens better than that.
  */
 #include "train/data.h"
 
@@ -28,7 +28,7 @@ struct markov {
 
 struct branches {
     size_t state[BRANCHES];
-    double chance[BRANCHES]; /* sum is 1 - STRAY */
+    double chance[BRANCHES]; /* their sum is 1 - STRAY */
 };
 
 static struct branches branches_of(const struct markov *m, size_t context)
@@ -52,8 +52,8 @@ static size_t follow(const struct markov *m, size_t context, size_t state)
 
 /* ---- Entropy --------------------------------------------------------------------------------------------------- */
 
-/* next = one step of the chain from `now`. The stray part of all contexts with the same tail goes to the same places, so
- * it is spread once per tail: contexts / states tails, each followed by any state. */
+/* Computes `next`, one step of the chain from `now`. The stray parts of all contexts with the same tail go to the same
+ * contexts, so they are spread once per tail: there are contexts / states tails, each followed by any state. */
 static double advance(const struct markov *m, const double *now, double *next)
 {
     size_t tails = m->contexts / (size_t)m->states;

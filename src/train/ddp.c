@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Buckets of gradients and when they are reduced.
+ * Buckets of gradients, and when they are reduced.
  *
- * Invariant: all ranks start the same buckets in the same order, whatever became ready when: a bucket waits for all
- * before it, and those that never became full are started at the end, with zeros where nothing was computed. A bucket
- * that is started belongs to its op until tutti_ddp_end has waited for it, while the rest of backward goes on.
+ * Invariant: all ranks start the same buckets in the same order, whichever became ready first: a bucket waits for all
+ * before it, and those that never became full are started at the end, with zeros for gradients that were not computed.
+ * A bucket that was started belongs to its op until tutti_ddp_end has waited for it, while the rest of backward goes
+ * on.
  */
 #define TUTTI_NO_CALL_SITES
 #include "train/ddp.h"
@@ -37,7 +38,8 @@ static bool begins_part(const struct tti_ddp_cut *cut, size_t element)
     return false;
 }
 
-/* From the end of the list, whole groups of parameters until the size is reached. Called twice: to count, and to fill in. */
+/* Cuts buckets from the end of the list, as whole groups of parameters until the size is reached. Called twice: to
+ * count, and to fill in. */
 static size_t cut_buckets(const struct tutti_ddp *ddp, const tutti_ddp_options *options, const struct tti_ddp_cut *cut,
                           struct tti_bucket *buckets)
 {
@@ -57,7 +59,7 @@ static size_t cut_buckets(const struct tutti_ddp *ddp, const tutti_ddp_options *
     return made;
 }
 
-/* Buckets of each part: they go from the end of the list to its beginning. */
+/* Lists the buckets of each part: they go from the end of the list to its beginning. */
 static tutti_status list_parts(struct tutti_ddp *ddp, const struct tti_ddp_cut *cut, tutti_error *error)
 {
     ddp->now = (struct tti_span){0, ddp->bucket_count};
@@ -106,11 +108,13 @@ bool tti_ddp_take(struct tutti_ddp *ddp, size_t bytes, float **memory)
     return *memory != NULL;
 }
 
-/* Where the gradients are not one piece of memory, a copy is reduced, in memory that all ranks of the host reach. */
+/* Makes the memory of all gradients. If the parameters' gradients are not one piece of memory, a copy is reduced, in
+ * memory that all ranks of the host can reach. */
 static tutti_status make_flat(struct tutti_ddp *ddp, tutti_error *error)
 {
-    if (ddp->zero.stage >= TTI_ZERO_GRADIENTS) return TUTTI_OK; /* there is no memory for all of them */
-    if (ddp->comm == NULL) return TUTTI_OK;                     /* a model's gradients are one piece */
+    /* with these stages there is no memory for all gradients */
+    if (ddp->zero.stage >= TTI_ZERO_GRADIENTS) return TUTTI_OK;
+    if (ddp->comm == NULL) return TUTTI_OK; /* a model's gradients are one piece */
     ddp->copied = !touching(ddp->parameters, ddp->count);
     ddp->flat = ddp->count > 0 ? ddp->parameters[0].gradient : NULL;
     if (!ddp->copied) return TUTTI_OK;
@@ -135,7 +139,7 @@ tutti_comm *tti_ddp_inside_group(const struct tutti_ddp *ddp, const char *what)
     return tti_inside(tutti_at(ddp->zero.group, ddp->here.file, ddp->here.line), "ddp", what);
 }
 
-/* With zero 3 and bf16 parameters may have no memory: then whoever owns them sets their values. */
+/* Broadcasts values. With zero 3 and bf16 parameters may have no memory: then their owners set the values. */
 static tutti_status share_values(struct tutti_ddp *ddp, tutti_error *error)
 {
     for (size_t i = 0; i < ddp->count; i++) {
@@ -193,7 +197,8 @@ static tutti_status check_options(int size, const tutti_ddp_options *options, tu
     return TUTTI_OK;
 }
 
-/* `valued`: parameters have values, which become the same on all ranks. Without a comm they need not be anywhere. */
+/* Makes a ddp. `valued`: parameters have values, which become the same on all ranks. Without a comm they need no
+ * memory. */
 tutti_status tti_ddp_make(const struct tti_ddp_place *place, const tutti_parameter *parameters, size_t count,
                           bool valued, const tutti_ddp_options *options, tutti_ddp **ddp, tutti_error *error)
 {
@@ -228,7 +233,8 @@ tutti_status tti_ddp_make(const struct tti_ddp_place *place, const tutti_paramet
     return status;
 }
 
-/* As many of the options as the caller knows; 0, who has not said how many, those that there were first. */
+/* Returns as many of the options as the caller knows; 0, for a caller that has not set the size, stands for the first
+ * version's. */
 static tutti_ddp_options known_options(const tutti_ddp_options *options)
 {
     tutti_ddp_options known = {0};
@@ -261,7 +267,7 @@ tutti_status tti_ddp_create_sums(tutti_comm *comm, const tutti_parameter *parame
 
 /* ---- Reducing -------------------------------------------------------------------------------------------------- */
 
-/* The parameters that have elements from..to. */
+/* Returns the parameters that have elements from..to. */
 static struct tti_span parameters_of(const struct tutti_ddp *ddp, size_t from, size_t to)
 {
     struct tti_span span = {0, ddp->count};
@@ -293,7 +299,7 @@ struct tti_bucket *tti_ddp_bucket_of(const struct tutti_ddp *ddp, size_t element
     return &ddp->buckets[b];
 }
 
-/* The second half of a sum over replicas: what each of them has, added up. Of a bucket that was started some time ago. */
+/* Starts the second half of a sum over replicas: adds up their sums. The bucket was started some time ago. */
 static tutti_status add_replicas(struct tutti_ddp *ddp, struct tti_bucket *bucket)
 {
     if (!bucket->halfway) return TUTTI_OK;
@@ -307,7 +313,7 @@ static tutti_status add_replicas(struct tutti_ddp *ddp, struct tti_bucket *bucke
     return tutti_all_reduce_start(across, sums, sums, mine.hi - mine.lo, TUTTI_F32, TUTTI_SUM, &bucket->op);
 }
 
-/* The sums of each rank's slice go to that rank. */
+/* Sends the sums of each rank's slice to that rank. */
 static tutti_status start_owned(struct tutti_ddp *ddp, struct tti_bucket *bucket, const float *values)
 {
     tti_ddp_slice_counts(ddp, bucket, (struct tti_span){bucket->from, bucket->to});
@@ -317,7 +323,8 @@ static tutti_status start_owned(struct tutti_ddp *ddp, struct tti_bucket *bucket
     return bucket == ddp->buckets ? TUTTI_OK : add_replicas(ddp, bucket - 1);
 }
 
-/* With subtrees to be combined, the bucket before is taken on too: its exchange has had all the time since. */
+/* Starts a bucket. If subtrees must be combined, the bucket before it is completed, too: its exchange has had all the
+ * time since. */
 static tutti_status start_bucket(struct tutti_ddp *ddp, struct tti_bucket *bucket)
 {
     if (ddp->zero.stage >= TTI_ZERO_GRADIENTS) TTI_TRY(tti_zero_fill_missing(ddp, bucket));
@@ -346,7 +353,7 @@ tutti_status tti_ddp_wait_buckets(struct tutti_ddp *ddp, size_t count)
     return first;
 }
 
-/* Waits for all that were started, also after a failure: nothing may write to the gradients any more. */
+/* Waits for all buckets that were started, after a failure, too: nothing may write to the gradients any more. */
 static tutti_status finish(struct tutti_ddp *ddp)
 {
     int64_t began = tti_now_ns();
@@ -361,7 +368,7 @@ static tutti_status finish(struct tutti_ddp *ddp)
     return first == TUTTI_OK ? waited : first;
 }
 
-/* Starts the buckets that are next and full, or with `all` every one that is left. */
+/* Starts the next buckets that are full, or with `all` every bucket that is left. */
 static tutti_status advance(struct tutti_ddp *ddp, bool all)
 {
     int64_t began = tti_now_ns();
@@ -394,7 +401,7 @@ void tutti_ddp_free(tutti_ddp *ddp)
 
 /* ---- A pass ---------------------------------------------------------------------------------------------------- */
 
-/* " at cli_train.c:12", or "": the end of a long path. */
+/* Writes " at cli_train.c:12", or "": for a long path its end. */
 static void describe_here(const struct tutti_ddp *ddp, char text[96])
 {
     enum { SHOWN = 60 };
@@ -420,7 +427,7 @@ tutti_status tti_ddp_refuse(const tutti_ddp *ddp, const char *call, const char *
     return error.status;
 }
 
-/* Where gradients do not stay, each pass sends its own. */
+/* Ends a pass. If gradients do not stay, each pass sends its own. */
 static tutti_status end_pass(struct tutti_ddp *ddp)
 {
     tutti_status status = advance(ddp, true);
@@ -442,7 +449,7 @@ static tutti_status next_pass(struct tutti_ddp *ddp, bool last)
     return tti_zero_need_pending(ddp, next > 0);
 }
 
-/* Of the buckets of now. */
+/* Starts a pass over the buckets `now`. */
 static void start_pass(struct tutti_ddp *ddp, bool last)
 {
     for (size_t i = 0; i < ddp->count && ddp->fresh; i++) ddp->used[i] = ddp->whole[i] = false;
@@ -531,7 +538,7 @@ static bool is_missing(const struct tutti_ddp *ddp, size_t index)
     return !ddp->whole[index] && ddp->parameters[index].count > 0;
 }
 
-/* "\"a\", \"b\" (in part) and 3 more" */
+/* Writes "\"a\", \"b\" (in part) and 3 more". */
 static void name_missing(const struct tutti_ddp *ddp, size_t missing, char *text, size_t bytes)
 {
     enum { NAMED = 4 };
@@ -545,8 +552,8 @@ static void name_missing(const struct tutti_ddp *ddp, size_t missing, char *text
     if (missing > NAMED) snprintf(text + used, bytes - used, " and %zu more", missing - NAMED);
 }
 
-/* What a rank has forgotten would be missing in all ranks' sums: all of them are told. One that has no samples makes nothing
- * ready. */
+/* Checks that all gradients were made ready. If one rank has forgotten some, they would be missing in all ranks' sums,
+ * so all ranks are told. A rank without samples makes nothing ready. */
 static tutti_status check_ready(struct tutti_ddp *ddp, double count)
 {
     char names[200], text[640], site[96];

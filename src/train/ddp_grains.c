@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums over grains that do not depend on who has which grain.
+ * Sums over grains that do not depend on which rank has which grain.
  *
- * The sum is that of the canonical tree over all grains. A rank has a run of grains; the fewest subtrees that make up
- * the run are what it computes by itself. Above them the tree is the same for everyone, whoever computed what:
+ * The sum is that of the canonical tree over all grains. A rank has a run of grains; it computes the fewest
+ * subtrees that make up the run by itself. Above them the tree is the same, whichever rank computed what:
  *
  *     8 grains on 3 ranks      rank 0: 0..2        rank 1: 3..5        rank 2: 6..7
  *     subtrees                 [0 1] [2]           [3] [4 5]           [6 7]
  *     the rest                 (([0 1] + ([2] + [3])) + ([4 5] + [6 7]))
  *
- * Each rank adds up a slice of every bucket, whole blocks. It gets that slice of every subtree (one exchange per subtree of the rank that
- * has most), adds them in the order of the tree, and the slices are gathered unless they stay with their owners. Where every rank has one subtree and all
- * are of one size, a power of two, the tree over ranks is just the top of the tree over grains, and all_reduce does it.
+ * Each rank adds up a slice of every bucket, whole blocks. It gets that slice of every subtree (one exchange per
+ * subtree of the rank that has most), adds them in the order of the tree, and the slices are gathered unless they stay
+ * with their owners. If every rank has one subtree and all are of one size, a power of two, the tree over ranks is just
+ * the top of the tree over grains, and all_reduce computes it.
  *
- * All of it goes on beside backward: when a bucket is ready its exchange is started, and then the bucket before it, whose
- * exchange had as long as this one took to become ready, is added up and its gathering started. That is the same order of
- * operations on all ranks, whatever was in time where.
+ * All of this happens during backward: when a bucket is ready its exchange is started, and then the bucket before it,
+ * whose exchange had as long as this one took to become ready, is added up and its gathering started. That is the same
+ * order of operations on all ranks, whichever data arrived first.
  *
- * Where gradients do not stay (zero 2), several passes are not added up by each rank: every pass is a subtree of all
+ * If gradients do not stay (zero 2), ranks do not add up several passes by themselves: every pass is a subtree of all
  * grains, shared out among the ranks anew, and owners add the sums of passes in the order of the tree.
  */
 #define TUTTI_NO_CALL_SITES
@@ -73,7 +74,7 @@ static bool is_power(size_t number)
     return (number & (number - 1)) == 0;
 }
 
-/* With replicas the tree over ranks is first that over the ranks of one. */
+/* With replicas, the tree over ranks begins with the tree over the ranks of one replica. */
 static bool is_aligned(const struct tutti_ddp *ddp, size_t grains, size_t size)
 {
     size_t group = size / (size_t)ddp->zero.replicas;
@@ -114,7 +115,7 @@ static tutti_status plan_pass(const struct tutti_ddp *ddp, struct tti_grain_pass
     return list_subtrees(ddp, pass, error);
 }
 
-/* The most that a pass has of something. */
+/* Returns the largest value of a pass. */
 static size_t most_of(const struct tutti_ddp *ddp, size_t (*of)(const struct tti_grain_pass *pass))
 {
     size_t most = 0;
@@ -128,7 +129,7 @@ static size_t exchanged(const struct tti_grain_pass *pass)
     return pass->aligned ? 0 : (size_t)pass->subtree_count;
 }
 
-/* The first partial is the gradients' own memory; the others, and slices of all, are more. */
+/* Makes memory. The first partial is the gradients' own memory; the others, and the slices, need more. */
 static tutti_status make_memory(struct tutti_ddp *ddp, tutti_error *error)
 {
     const int partials = ddp->zero.stage >= TTI_ZERO_GRADIENTS ? 1 : ddp->passes[0].partial_count;
@@ -150,7 +151,7 @@ static tutti_status make_memory(struct tutti_ddp *ddp, tutti_error *error)
     return TUTTI_OK;
 }
 
-/* Without grains: the gradients of ranks are summed as they are. */
+/* Plans a ddp without grains: the gradients of ranks are summed as they are. */
 static tutti_status plan_ranks(struct tutti_ddp *ddp, tutti_error *error)
 {
     ddp->pass_count = 1;
@@ -206,7 +207,7 @@ int tutti_ddp_partials(const tutti_ddp *ddp, const int **bounds, float *const **
 
 /* ---- Adding up ------------------------------------------------------------------------------------------------- */
 
-/* The slices of all subtrees lie one after the other, `length` elements each. */
+/* The slices of all subtrees lie one after the other, with `length` elements each. */
 struct sum {
     const struct tti_grain_subtree *subtrees;
     float *slices;
@@ -214,7 +215,7 @@ struct sum {
     int next; /* the first of the subtrees that was not taken yet */
 };
 
-/* Sums the subtree lo..hi over `count` elements from `at` on, into the memory of its first part, which is returned. */
+/* Sums the subtree lo..hi over `count` elements from `at` on, into the memory of its first part, which it returns. */
 static float *add_up(struct sum *sum, struct tti_span tree, size_t at, size_t count)
 {
     const struct tti_span listed = sum->subtrees[sum->next].span;
@@ -232,7 +233,7 @@ static const float *partial_of(const struct tutti_ddp *ddp, const struct tti_buc
     return ddp->partials[partial] + bucket->from;
 }
 
-/* Starts one exchange: everyone's subtree number `round`, each rank's slice to that rank. */
+/* Starts one exchange: subtree number `round` of all ranks; each rank's slice goes to that rank. */
 static tutti_status exchange_start(struct tutti_ddp *ddp, struct tti_grain_exchange *exchange, int round)
 {
     int size = ddp->size, rank = ddp->rank;
@@ -265,7 +266,7 @@ tutti_status tti_ddp_combine_begin(struct tutti_ddp *ddp, struct tti_bucket *buc
     return TUTTI_OK;
 }
 
-/* Waits for all of an exchange, also after a failure: nothing may write to the slices any more. */
+/* Waits for all of an exchange, after a failure, too: nothing may write to the slices any more. */
 static tutti_status exchange_wait(struct tti_grain_exchange *exchange)
 {
     tutti_status first = TUTTI_OK;

@@ -21,7 +21,7 @@
 #pragma clang diagnostic pop
 #endif
 
-enum { START_BYTES = 8 << 20 }; /* the disk is told to begin this often, so that it works while we hash */
+enum { START_BYTES = 8 << 20 }; /* the disk is told to begin this often, so that it works while data are hashed */
 
 uint64_t tti_hash(const void *bytes, size_t count, uint64_t seed)
 {
@@ -68,7 +68,7 @@ tutti_status tti_writer_put(struct tti_writer *writer, const void *bytes, size_t
         count -= part;
         if (writer->bytes - writer->started < START_BYTES) continue;
         (void)sync_file_range(writer->fd, (off_t)writer->started, (off_t)(writer->bytes - writer->started),
-                              SYNC_FILE_RANGE_WRITE); /* a wish */
+                              SYNC_FILE_RANGE_WRITE); /* a wish; it may fail */
         writer->started = writer->bytes;
     }
     return TUTTI_OK;
@@ -98,7 +98,7 @@ void tti_writer_abandon(struct tti_writer *writer)
 tutti_status tti_file_open(const char *path, int *fd, uint64_t *bytes, tutti_error *error)
 {
     struct stat about;
-    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would wait for its writer */
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* otherwise a pipe would wait for its writer */
     if (*fd < 0) return tti_error_set(error, TUTTI_ERR_DAMAGED, errno, "%.300s cannot be read", path);
     if (fstat(*fd, &about) == 0 && S_ISREG(about.st_mode)) {
         *bytes = (uint64_t)about.st_size;
@@ -166,11 +166,11 @@ tutti_status tti_folder_sync(const char *path, tutti_error *error)
     if (fd < 0) return tti_error_set(error, TUTTI_ERR_SYSTEM, errno, "the folder %.300s cannot be opened", path);
     int failed = fsync(fd) == 0 ? 0 : errno;
     (void)close(fd);
-    if (failed == 0 || failed == EINVAL) return TUTTI_OK; /* EINVAL: this file system has no such thing */
+    if (failed == 0 || failed == EINVAL) return TUTTI_OK; /* EINVAL: this file system does not support it */
     return tti_error_set(error, TUTTI_ERR_SYSTEM, failed, "the folder %.300s cannot be brought to the disk", path);
 }
 
-/* Of a link only the link goes: what it points to belongs to somebody else. */
+/* Removes a folder. If it is a link, only the link is removed: its target may belong to somebody else. */
 bool tti_folder_remove(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the parameters of a model take in one rank's memory, by purpose. One formula, for what is allocated, for what is
- * refused beforehand, and for plans.
+ * The memory that the parameters of a model take on one rank, by purpose. It is one formula, for allocations, for
+ * refusals before these, and for plans.
  */
 #ifndef TTI_TRAIN_LEDGER_H
 #define TTI_TRAIN_LEDGER_H
@@ -10,18 +10,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Where each rank keeps only what it owns: nowhere; the optimizer's state; gradients too; parameters too. */
+/* The parts of which each rank keeps only its own: none; the optimizer's state; gradients, too; parameters, too. */
 enum { TTI_ZERO_NONE, TTI_ZERO_STATE, TTI_ZERO_GRADIENTS, TTI_ZERO_PARAMETERS };
 
 struct tti_ledger_sizes {
-    uint64_t elements; /* of all parameters */
-    uint64_t owned;    /* of these, by this rank */
+    uint64_t elements; /* elements of all parameters */
+    uint64_t owned;    /* elements that this rank owns */
     int states;        /* floats that the optimizer keeps per element */
     int zero;          /* TTI_ZERO_… */
-    bool bf16;         /* parameters are of 16 bits, and their owners keep them as f32 too. Gradients are f32 */
+    bool bf16;         /* parameters have 16 bits, and their owners keep them as f32, too. Gradients are f32 */
 };
 
-/* Bytes. */
+/* Sizes in bytes. */
 struct tti_ledger {
     uint64_t parameters, gradients, masters, states;
 };

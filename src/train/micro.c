@@ -5,8 +5,8 @@
 
 struct cutter {
     struct tti_micros *micros;
-    int made;      /* micro-batches that have begun */
-    int work_made; /* entries of the work */
+    int made;      /* micro-batches that were begun */
+    int work_made; /* entries of work that were made */
 };
 
 static void add_work(struct cutter *cutter, struct tti_span grains, int to, int from)
@@ -22,7 +22,8 @@ static void begin_micro(struct cutter *cutter, struct tti_span grains)
     if (grains.hi - grains.lo > micros->most_grains) micros->most_grains = grains.hi - grains.lo;
 }
 
-/* How many of `count` micro-batches the left half gets: by its grains, and no half has more than it has grains, or none. */
+/* Returns how many of `count` micro-batches the left half gets: in proportion to its grains, but no half has none, or
+ * more than it has grains. */
 static size_t left_share(size_t left, size_t right, size_t count)
 {
     size_t share = (2 * count * left + left + right) / (2 * (left + right));
@@ -30,7 +31,7 @@ static size_t left_share(size_t left, size_t right, size_t count)
     return share < least ? least : share > most ? most : share;
 }
 
-/* A subtree in `count` micro-batches, no more than it has grains, into buffer `to`. */
+/* Cuts a subtree into `count` micro-batches, at most one for each grain, into buffer `to`. */
 static void cut_tree(struct cutter *cutter, struct tti_span tree, size_t count, int to, int depth)
 {
     size_t leaves = tree.hi - tree.lo;
@@ -47,7 +48,7 @@ static void cut_tree(struct cutter *cutter, struct tti_span tree, size_t count, 
     add_work(cutter, (struct tti_span){0, 0}, to, right);
 }
 
-/* Gives micro-batches one by one to the subtree that has the most grains for each of its own. */
+/* Gives micro-batches one by one to the subtree with the most grains for each of its own. */
 static void share_out(const int *bounds, int subtrees, int count, size_t *shares)
 {
     for (int k = 0; k < subtrees; k++) shares[k] = 1;
@@ -58,7 +59,7 @@ static void share_out(const int *bounds, int subtrees, int count, size_t *shares
             double each = (double)(bounds[k + 1] - bounds[k]) / (double)shares[k];
             if (each > most) most = each, neediest = k;
         }
-        if (neediest < 0) return; /* every grain is one already */
+        if (neediest < 0) return; /* every grain has its own already */
         shares[neediest]++;
     }
 }
@@ -76,7 +77,7 @@ static void cut_run(struct cutter *cutter, struct tti_span mine, const int *boun
     share_out(bounds, subtrees, micros->count, shares);
     for (int k = 0; micros->count >= subtrees && k < subtrees; k++)
         cut_tree(cutter, subtree_at(mine, bounds, k, k + 1), shares[k], k, 0);
-    for (int m = 0; micros->count < subtrees && m < micros->count; m++) { /* several whole ones each */
+    for (int m = 0; micros->count < subtrees && m < micros->count; m++) { /* each has several whole subtrees */
         struct tti_span some = tti_tree_share((size_t)subtrees, m, micros->count);
         begin_micro(cutter, subtree_at(mine, bounds, (int)some.lo, (int)some.hi));
         for (int k = (int)some.lo; k < (int)some.hi; k++) add_work(cutter, subtree_at(mine, bounds, k, k + 1), k, -1);

@@ -2,9 +2,9 @@
  *
  * Sums over all gradients whose bits do not depend on the layout.
  *
- * Invariant: a tensor is cut into blocks (blocks.h) by its own index, a block is summed in LANES lanes of double
- * whose order is fixed, and the blocks are summed in the canonical tree over all blocks of all tensors. Who computes a
- * block does not matter: ranks, and their threads, share them out, and ranks gather the sums.
+ * Invariant: a tensor is cut into blocks (blocks.h) by its own index, a block is summed in LANES lanes of double whose
+ * order is fixed, and the blocks are summed in the canonical tree over all blocks of all tensors. It does not matter
+ * which rank computes a block: ranks, and their threads, share the blocks out, and ranks gather the sums.
  */
 #define TUTTI_NO_CALL_SITES
 #include "train/norm.h"
@@ -43,7 +43,7 @@ static size_t block_count(const tutti_parameter *parameters, size_t count)
     return blocks;
 }
 
-/* The sums of squares of blocks span.lo..span.hi, into sums[lo..hi). */
+/* Computes the sums of squares of blocks span.lo..span.hi, in sums[lo..hi). */
 static void fill_sums(const tutti_parameter *parameters, size_t count, struct tti_span span, double *sums)
 {
     void (*squares)(const float *, size_t, double *) = squares_variants[tti_set_now()];

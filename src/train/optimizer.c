@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of optimizers, and what is the same for all of them: state, the step over all tensors, rate schedules.
+ * The table of optimizers, and their common parts: state, the step over all tensors, rate schedules.
  */
 #include "train/optimizer.h"
 
@@ -21,9 +21,9 @@ enum { ROWS = sizeof rows / sizeof rows[0] };
 struct tutti_optimizer {
     const struct tti_optimizer_row *row;
     tutti_optimizer_settings settings;
-    const tutti_parameter *parameters; /* [count], the caller's */
+    const tutti_parameter *parameters; /* [count], owned by the caller */
     size_t count, elements;
-    uint64_t step;                       /* taken so far */
+    uint64_t step;                       /* steps taken so far */
     float *states[TTI_OPTIMIZER_STATES]; /* each [elements], in the parameters' order */
 };
 
@@ -108,11 +108,11 @@ void tutti_optimizer_free(tutti_optimizer *optimizer)
     tti_free(optimizer);
 }
 
-/* One step, as threads share it. */
+/* One step, which threads share. */
 struct step {
     const tutti_optimizer *optimizer;
     tti_update_kernel *kernel;
-    struct tti_update updates[2]; /* [whether it decays] */
+    struct tti_update updates[2]; /* [decays or not] */
 };
 
 static struct step step_begin(tutti_optimizer *optimizer, double rate, double scale)
@@ -126,7 +126,7 @@ static struct step step_begin(tutti_optimizer *optimizer, double rate, double sc
     return step;
 }
 
-/* The elements from `from` to `to`, counted over all parameters. */
+/* Makes the step for the elements from `from` to `to`, counted over all parameters. */
 static void step_run(const struct step *step, size_t from, size_t to)
 {
     const tutti_optimizer *optimizer = step->optimizer;
@@ -220,7 +220,7 @@ static double fall_cosine(double done)
     return 0.5 * (1 + cos(done * 3.14159265358979323846));
 }
 
-/* What remains of the rate between its peak and its end, by how much of the way is done. */
+/* Returns the part of the rate between its peak and its end that remains, by how much of the way is done. */
 static const struct {
     const char *name;
     double (*fall)(double done);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Adam: m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g², w -= rate m' / (sqrt(v') + epsilon), m' and v' corrected for
- * having begun at 0. Decay is part of the gradient.
+ * Adam: m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g², w -= rate m' / (sqrt(v') + epsilon), where m' and v' are
+ * corrected for beginning at 0. Decay is part of the gradient.
  */
 #include "train/optimizer.h"
 

@@ -10,7 +10,7 @@
 tutti_status tti_list_check_needs(const tutti_parameter *parameters, size_t count, struct tti_list_needs needs,
                                   size_t *elements, tutti_error *error)
 {
-    enum { MOST_SHIFT = 8 }; /* room for what is multiplied with it later */
+    enum { MOST_SHIFT = 8 }; /* room for later multiplications */
     *elements = 0;
     if (parameters == NULL && count > 0)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "the list of %zu parameters is NULL", count);

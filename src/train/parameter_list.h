@@ -7,15 +7,15 @@
 
 #include <tutti/train.h>
 
-/* What is missing or too large in the list; else how many elements all of it has. */
+/* Checks the list, and says what is missing or too large in it; counts the elements of all parameters. */
 tutti_status tti_list_check(const tutti_parameter *parameters, size_t count, size_t *elements, tutti_error *error);
-/* The same where the values, or the gradients, need not be there. */
+/* The same for lists whose values, or gradients, need not be there. */
 struct tti_list_needs {
     bool values, gradients;
 };
 tutti_status tti_list_check_needs(const tutti_parameter *parameters, size_t count, struct tti_list_needs needs,
                                   size_t *elements, tutti_error *error);
-/* tutti_model_list with values and gradients elsewhere; NULL: nowhere. */
+/* Does what tutti_model_list does, with values and gradients in other memory; NULL: in none. */
 void tti_model_list(const tutti_model *model, float *values, float *gradients, tutti_parameter *parameters);
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tables that are known by name. Of p ranks, m micro-batches and v chunks, with all parts of one length:
+ * Tables with names. For p ranks, m micro-batches and v chunks, with all parts of one length:
  *
  *   gpipe        all forwards, then all backwards: 3(m+p-1), m live
  *   1f1b         rank r begins with p-1-r forwards, then one of each in turn: 3(m+p-1), p-r live
- *   interleaved  1f1b in groups of p micro-batches over v chunks, each of which takes 1/v: 3m+3(p-1)/v,
- *                (v+1)p-1-2r chunks live; m is a multiple of p
- *   zb-h1        1f1b with backward in parts: rank r puts each weights part off until r more inputs are behind, which fills
- *                the end of the pipeline: 3m+p-1, p live
+ *   interleaved  1f1b in groups of p micro-batches over v chunks, each of which takes 1/v: 3m+3(p-1)/v, (v+1)p-1-2r
+ *                chunks live; m is a multiple of p
+ *   zb-h1        1f1b with backward in parts: rank r puts each weights part off until r more inputs are behind, which
+ *                fills the end of the pipeline: 3m+p-1, p live
  *   zb-v         pipeline_zb_v.c
  *
  * In every table the weights of a stage come in the order of micro-batches.
@@ -19,7 +19,7 @@
 #include <string.h>
 #include <tutti/experimental.h>
 
-/* Room for all steps is there: `steps_of` was called for the rank. */
+/* Appends a step. There is room: `steps_of` was called for the rank. */
 static void put(struct tti_pipeline_steps *list, tutti_pipeline_part part, int chunk, int micro)
 {
     list->steps[list->count++] = (tutti_pipeline_step){part, chunk, micro};
@@ -49,7 +49,8 @@ static void fill_1f1b(const struct tutti_pipeline *pipeline, int rank, struct tt
     }
 }
 
-/* Forward number k of a rank: groups of p micro-batches, each through all chunks; backwards go through them the other way. */
+/* Appends forward number k of a rank: groups of p micro-batches, each through all chunks; backwards go through them the
+ * other way. */
 static void put_interleaved(const struct tutti_pipeline *pipeline, struct tti_pipeline_steps *list,
                             tutti_pipeline_part part, int k)
 {
@@ -85,9 +86,9 @@ typedef void fill_rank(const struct tutti_pipeline *pipeline, int rank, struct t
 
 static const struct table {
     const char *name;
-    fill_rank *fill; /* NULL: zb-v's, of all ranks at once */
-    int chunks;      /* unless said otherwise */
-    int parts;       /* steps of a stage and a micro-batch */
+    fill_rank *fill; /* NULL: zb-v, which fills all ranks at once */
+    int chunks;      /* the default */
+    int parts;       /* steps for each stage and micro-batch */
 } tables[] = {
     {"gpipe", fill_gpipe, 1, 2}, {"1f1b", fill_1f1b, 1, 2}, {"interleaved", fill_interleaved, 2, 2},
     {"zb-h1", fill_zb_h1, 1, 3}, {"zb-v", NULL, 2, 3},
@@ -157,7 +158,7 @@ static bool fill_all(struct tutti_pipeline *pipeline, const struct table *table)
     return table->fill != NULL || tti_pipeline_fill_zb_v(pipeline);
 }
 
-/* There and back: rank 0 has the first and the last stage. False: no memory. */
+/* Places stages there and back: rank 0 has the first and the last stage. Returns false if there is no memory. */
 static bool place_as_v(int ranks, int **stage_ranks)
 {
     *stage_ranks = tti_calloc(2 * (size_t)ranks, sizeof(int));

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whether a table can be carried out, and when each of its steps runs.
+ * Checks that a table can be carried out, and computes when each of its steps runs.
  *
- * Invariant: ranks do their steps in order, and a step waits for the steps before it alone: of its stage, and of the stage
- * that hands something to it. So whether a table ends does not depend on who is fast, and going through it once, in any
- * order that these waits allow, proves it: a step that this does not reach is never reached.
+ * Invariant: ranks do their steps in order, and a step waits only for earlier steps: of its stage, and of the stage
+ * that sends data to it. So whether a table ends does not depend on the ranks' speed, and one walk through it, in any
+ * order that these waits allow, proves it: a step that the walk does not reach is never reached.
  *
- * That no message is buffered changes nothing. A rank has as many slots of a chunk as it has micro-batches live there, a
- * receive is posted as soon as its slot is free, and what is sent stays in its slot: so nobody waits to send. By the time that
- * a forward step is next, fewer micro-batches are live than there are slots, so its receive was posted. The receive of a
- * gradient is posted with that of the input. And a slot is free again after the backward step of its micro-batch, whose
- * gradient the next stage can only have sent after it had received all that this one had sent.
+ * It does not matter that messages are not buffered. A rank has as many slots of a chunk as it has micro-batches live
+ * there, a receive is posted as soon as its slot is free, and data that are sent stay in their slot: so no rank waits
+ * to send. By the time that a forward step is next, fewer micro-batches are live than there are slots, so its receive
+ * was posted. The receive of a gradient is posted with that of the input. And a slot is free again after the backward
+ * step of its micro-batch, whose gradient the next stage can only have sent after it had received everything that this
+ * one had sent.
  */
 #include "train/pipeline_table.h"
 
@@ -19,20 +20,20 @@
 #include <math.h>
 #include <string.h>
 
-enum { FORWARD, BACKWARD, WEIGHTS, PLACES }; /* BACKWARD: of a backward step or of an input part */
+enum { FORWARD, BACKWARD, WEIGHTS, PLACES }; /* BACKWARD: a backward step or an input part */
 
 struct check {
     const struct tutti_pipeline *pipeline;
     const tutti_pipeline_times *times;
     size_t time_count;
-    int32_t *place[PLACES];  /* (stages, micros): its number among its rank's steps, from 1; 0: none */
+    int32_t *place[PLACES];  /* (stages, micros): the step's number among its rank's steps, from 1; 0: there is none */
     bool *whole;             /* (stages, micros): it is a backward step, not an input part */
     double *end[2];          /* (stages, micros): when FORWARD and BACKWARD have ended; negative: not yet */
-    size_t *next;            /* [ranks]: the first of its steps that is not done */
+    size_t *next;            /* [ranks]: the first of its steps that was not done */
     double *now;             /* [ranks]: when its last step ended */
-    int *ready, ready_count; /* ranks that may go on, */
-    bool *is_ready;          /* each once */
-    size_t *first_span;      /* [ranks] */
+    int *ready, ready_count; /* ranks that may go on */
+    bool *is_ready;          /* [ranks]: it is in `ready` */
+    size_t *first_span;      /* [ranks]: its first span */
 };
 
 /* ---- Every step once ------------------------------------------------------------------------------------------- */
@@ -110,12 +111,12 @@ static tutti_status check_complete(struct check *check, tutti_error *error)
 
 /* ---- What waits for what --------------------------------------------------------------------------------------- */
 
-/* A step that another one waits for: FORWARD or BACKWARD of a stage. */
+/* A step for which another one waits: FORWARD or BACKWARD of a stage. */
 struct need {
     int what, stage;
 };
 
-/* At most two; returns how many. */
+/* Lists the steps that a step needs, at most two; returns how many. */
 static int needs_of(const struct tutti_pipeline *pipeline, tutti_pipeline_part part, int stage, struct need needs[2])
 {
     int count = 0;
@@ -175,7 +176,7 @@ static bool advance(struct check *check, int rank, tutti_pipeline_span *spans)
     return true;
 }
 
-/* What the rank's next step waits for, which is not done. Returns the rank that would do it. */
+/* Finds the step for which the rank's next step waits, and returns that step's rank. */
 static int waits_for(const struct check *check, int rank, tutti_pipeline_step *step, tutti_pipeline_step *missed)
 {
     const struct tutti_pipeline *pipeline = check->pipeline;
@@ -194,7 +195,7 @@ static int waits_for(const struct check *check, int rank, tutti_pipeline_step *s
     return found;
 }
 
-/* "rank 1's step 3, F2, waits for F2 of rank 0, its step 5" */
+/* Writes "rank 1's step 3, F2, waits for F2 of rank 0, its step 5". */
 static int describe_wait(const struct check *check, int rank, char *text, size_t bytes)
 {
     const struct tutti_pipeline *pipeline = check->pipeline;
@@ -210,19 +211,21 @@ static int describe_wait(const struct check *check, int rank, char *text, size_t
     return other;
 }
 
-/* Some rank is not done. Following who waits for whom ends in a round, since all of these wait. */
+/* Describes why some rank is not done. Following the waits from rank to rank ends in a cycle, since all of these ranks
+ * wait. */
 static tutti_status describe_round(struct check *check, tutti_error *error)
 {
     char text[400] = "", one[128];
     int ranks = check->pipeline->ranks, rank = 0, first, count = 0;
     tutti_pipeline_step step, missed;
     while (check->next[rank] == check->pipeline->of_rank[rank].count) rank++;
-    for (int i = 0; i < ranks; i++) rank = waits_for(check, rank, &step, &missed); /* it is in the round by now */
+    /* the rank is in the cycle after this */
+    for (int i = 0; i < ranks; i++) rank = waits_for(check, rank, &step, &missed);
     first = rank;
     do {
         size_t length = strlen(text);
         int other = describe_wait(check, rank, one, sizeof one);
-        if (length + strlen(one) + 40 < sizeof text) /* room for how many are left out */
+        if (length + strlen(one) + 40 < sizeof text) /* leaves room for the number of those that are left out */
             (void)snprintf(text + length, sizeof text - length, "%s%s", length == 0 ? "" : "; ", one);
         else
             count++;
@@ -305,7 +308,7 @@ static void fill_verdict(const struct check *check, tutti_pipeline_verdict *verd
         if (verdict->loads != NULL) verdict->loads[rank] = (tutti_pipeline_load){busy, fmax(idle, 0), live};
     }
     double idle = verdict->makespan > 0 ? 1 - busy_all / (pipeline->ranks * verdict->makespan) : 0;
-    verdict->idle = fmax(idle, 0); /* rounding can make it less than none */
+    verdict->idle = fmax(idle, 0); /* rounding can make it negative */
     verdict->ordered = is_ordered(check);
 }
 

@@ -7,7 +7,7 @@
  *     rank 0: F0 F1 B0 F2 B1 B2
  *     rank 1: F0 B0 F1 B1 F2 B2
  *
- * A line is a setting, or steps of a rank, which go behind those that it has. What is wrong is named by file and line.
+ * A line is a setting, or steps of a rank, which are appended to its earlier ones. Errors name file and line.
  */
 #include "train/pipeline_table.h"
 
@@ -23,15 +23,15 @@ enum { WORD_BYTES = 40, FILE_MOST = 1 << 28 };
 struct reader {
     const char *path, *at, *end;
     size_t line;
-    const char *line_end;         /* of the words of this line */
-    int ranks, chunks, micros;    /* 0: not said yet */
-    int *stage_ranks;             /* NULL: not said */
+    const char *line_end;         /* the end of this line's words */
+    int ranks, chunks, micros;    /* 0: not given yet */
+    int *stage_ranks;             /* NULL: not given */
     struct tutti_pipeline *table; /* NULL: settings may still come */
 };
 
 /* ---- Lines and words ------------------------------------------------------------------------------------------- */
 
-/* Goes to the next line. False at the end of the file. Comments are left out of it. */
+/* Goes to the next line; returns false at the end of the file. Comments are skipped. */
 static bool next_line(struct reader *reader)
 {
     if (reader->line > 0) reader->at = reader->line_end;
@@ -49,7 +49,8 @@ static bool next_line(struct reader *reader)
     return true;
 }
 
-/* The next word of the line; false: there is none. One that is too long, or no text, ends in dots. */
+/* Reads the next word of the line; returns false if there is none. A word that is too long, or no text, ends in
+ * dots. */
 static bool next_word(struct reader *reader, char word[WORD_BYTES])
 {
     const char *start = reader->at;
@@ -63,7 +64,7 @@ static bool next_word(struct reader *reader, char word[WORD_BYTES])
     return length > 0;
 }
 
-/* Digits, up to `most`, at the front of *text, which is moved behind them. */
+/* Reads digits, up to `most`, at the front of *text, which is moved behind them. */
 static bool take_number(const char **text, int most, int *number)
 {
     const char *digit = *text;
@@ -101,12 +102,12 @@ static tutti_status read_setting(struct reader *reader, const char *name, int mo
                          reader->line, more, name);
 }
 
-/* All sizes are known, and the file is long enough for a table of them. */
+/* Checks that all sizes are known, and that the file is long enough for a table of them. */
 static tutti_status check_settings(struct reader *reader, tutti_error *error)
 {
     enum {
-        STEP_BYTES = 3, /* a letter, a digit and what parts it from the next */
-        SMALL = 4096    /* in a file up to here the check says which step is missing */
+        STEP_BYTES = 3, /* a letter, a digit and a separator */
+        SMALL = 4096    /* for a file up to this size the check says which step is missing */
     };
     if (reader->chunks == 0) reader->chunks = 1;
     if (reader->ranks == 0 || reader->micros == 0)
@@ -151,7 +152,7 @@ static tutti_status read_stages(struct reader *reader, tutti_error *error)
 
 /* ---- Steps ----------------------------------------------------------------------------------------------------- */
 
-/* "F3" or "F3.1" */
+/* Reads "F3" or "F3.1". */
 static bool parse_step(const char *word, tutti_pipeline_step *step)
 {
     static const char letters[] = "FBIW";
@@ -163,7 +164,7 @@ static bool parse_step(const char *word, tutti_pipeline_step *step)
     return *word == '\0';
 }
 
-/* Settings end at the first steps. */
+/* Makes the table. Settings end at the first steps. */
 static tutti_status make_table(struct reader *reader, tutti_error *error)
 {
     tutti_error why = {0};
@@ -174,7 +175,7 @@ static tutti_status make_table(struct reader *reader, tutti_error *error)
     return tti_error_set(error, status, 0, "%.200s: %.250s", reader->path, why.text);
 }
 
-/* "0:" */
+/* Reads "0:". */
 static tutti_status read_rank(struct reader *reader, int *rank, tutti_error *error)
 {
     char word[WORD_BYTES];
@@ -267,7 +268,7 @@ tutti_status tutti_pipeline_read(const char *path, tutti_pipeline **pipeline, tu
     if (path == NULL || pipeline == NULL)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "pipeline: a file and a place to go are needed");
     if (tti_file_open(path, &fd, &bytes, error) != TUTTI_OK)
-        return error->status = TUTTI_ERR_ARGUMENT; /* nothing of ours that was damaged */
+        return error->status = TUTTI_ERR_ARGUMENT; /* it is not a file of this library that was damaged */
     tutti_status status = read_open(path, fd, bytes, pipeline, error);
     (void)close(fd);
     return status;

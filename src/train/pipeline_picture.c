@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A table, or what was measured of it, as SVG: a row per rank, a box per step, grey where a rank is idle. Chunks of a rank are
- * told apart by how dark their boxes are.
+ * Draws a table, or measured times of it, as SVG: a row per rank, a box per step, grey where a rank is idle. The
+ * brightness of boxes tells the chunks of a rank apart.
  */
 #include "train/pipeline_table.h"
 
@@ -30,7 +30,7 @@ static const struct colour colours[TUTTI_PIPELINE_PARTS] = {
 
 static const char *const part_names[TUTTI_PIPELINE_PARTS] = {"forward", "backward", "input part", "weights part"};
 
-/* Later chunks are lighter. */
+/* Returns the colour of a part; later chunks are lighter. */
 static struct colour shade(const struct tutti_pipeline *pipeline, tutti_pipeline_part part, int chunk)
 {
     struct colour base = colours[part];
@@ -39,7 +39,7 @@ static struct colour shade(const struct tutti_pipeline *pipeline, tutti_pipeline
                            base.blue + (int)(light * (255 - base.blue))};
 }
 
-/* White could not be read on it. */
+/* Returns true if white text could not be read on the colour. */
 static bool is_light(struct colour colour)
 {
     return 299 * colour.red + 587 * colour.green + 114 * colour.blue > 160000;
@@ -52,7 +52,7 @@ static int row_at(int rank)
 
 static void draw_step(const struct picture *picture, int rank, tutti_pipeline_step step, tutti_pipeline_span span)
 {
-    enum { DIGIT = 7 }; /* pixels of one in this size */
+    enum { DIGIT = 7 }; /* pixels of a digit in this size */
     struct colour colour = shade(picture->pipeline, step.part, step.chunk);
     double x = LEFT + span.start * picture->scale, width = (span.end - span.start) * picture->scale;
     char text[TTI_PIPELINE_STEP_BYTES];
@@ -62,7 +62,7 @@ static void draw_step(const struct picture *picture, int rank, tutti_pipeline_st
                   x, row_at(rank), width, ROW, colour.red, colour.green, colour.blue, rank,
                   tutti_pipeline_step_text(picture->pipeline, step, text, sizeof text), span.start, span.end);
     int length = snprintf(text, sizeof text, "%d", step.micro);
-    if (width < (double)length * DIGIT) return; /* there is no room for it */
+    if (width < (double)length * DIGIT) return; /* there is no room for the text */
     const char *ink = is_light(colour) ? "#333" : "white";
     (void)fprintf(picture->stream, "<text x=\"%.2f\" y=\"%d\" text-anchor=\"middle\" fill=\"%s\">%s</text>\n",
                   x + width / 2, row_at(rank) + ROW / 2 + 4, ink, text);
@@ -86,7 +86,7 @@ static void draw_title(const struct picture *picture, const char *title, double 
 {
     const struct tutti_pipeline *pipeline = picture->pipeline;
     (void)fprintf(picture->stream, "<text x=\"%d\" y=\"24\" font-size=\"16\">", LEFT);
-    for (const char *c = title; *c != '\0'; c++) { /* what XML would take for its own */
+    for (const char *c = title; *c != '\0'; c++) { /* characters that are special in XML */
         if (*c == '<' || *c == '>' || *c == '&')
             (void)fprintf(picture->stream, "&#%d;", *c);
         else
@@ -120,10 +120,10 @@ static void draw_legend(const struct picture *picture)
     }
 }
 
-/* Boxes are wide enough for their numbers where that fits, and the whole is for its title. */
+/* Sets the scale: boxes are wide enough for their numbers if possible, and the picture for its title. */
 static void set_scale(struct picture *picture, size_t most_steps, size_t title_length)
 {
-    enum { LETTER = 9 }; /* pixels of one in the title, on average */
+    enum { LETTER = 9 }; /* pixels of a letter of the title, on average */
     double wanted = 22.0 * (double)most_steps, widest = WIDEST - LEFT - RIGHT, narrowest = NARROWEST - LEFT - RIGHT;
     if (narrowest < (double)(LETTER * title_length)) narrowest = (double)(LETTER * title_length);
     double pixels = fmax(fmin(wanted, widest), narrowest);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Carrying out a table.
+ * Carries out a table.
  *
- * Invariant: every rank goes through all of its steps, whatever happens, unless the comm breaks. A rank whose stage has failed
- * calls no function any more and sends empty messages from then on; whoever receives one does likewise. So every message
- * that the table has is sent and received, nothing is left over for the next run, and all ranks meet at the end, where they
- * learn who failed and why.
+ * Invariant: every rank goes through all of its steps, unless the comm breaks. A rank whose stage has failed calls no
+ * function any more and sends empty messages from then on; a rank that receives one does the same. So every message of
+ * the table is sent and received, nothing is left over for the next run, and all ranks meet at the end, where they
+ * learn which rank failed and why.
  */
 #define TUTTI_NO_CALL_SITES
 #include "train/pipeline_run.h"
@@ -20,7 +20,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* A rank's record at the end: these, then of each chunk the time of its forward steps, inputs and weights. */
+/* A rank's record at the end: these fields, then for each chunk the times of its forward steps, inputs and weights. */
 enum { RECORD_STATUS, RECORD_HASH, RECORD_BUSY, RECORD_TIMES };
 
 /* ---- Telling all ranks ----------------------------------------------------------------------------------------- */
@@ -37,7 +37,7 @@ static tutti_status comm_failed(const struct tutti_pipeline_runner *runner, tutt
     return status;
 }
 
-/* The lowest rank that failed tells all what has happened to it. */
+/* The lowest rank that failed tells all others what has happened to it. */
 static tutti_status share_failure(struct tutti_pipeline_runner *runner, int rank, tutti_error *error)
 {
     tutti_error told = rank == runner->rank ? *error : (tutti_error){0};
@@ -51,7 +51,8 @@ static tutti_status share_failure(struct tutti_pipeline_runner *runner, int rank
     return status;
 }
 
-/* Exchanges the records. `own`: this rank's status, and where it has failed `error` says why. The same on all ranks. */
+/* Exchanges the records. `own`: this rank's status; if it has failed, `error` says why. The result is the same on all
+ * ranks. */
 static tutti_status meet(struct tutti_pipeline_runner *runner, tutti_status own, tutti_error *error)
 {
     int64_t *record = record_of(runner, runner->rank);
@@ -121,7 +122,7 @@ static tutti_status check_settings(const tutti_comm *comm, const struct tutti_pi
     return check_functions(pipeline, tutti_rank(comm), settings, error);
 }
 
-/* What a run needs beside slots. */
+/* Allocates what a run needs besides slots. */
 static tutti_status make_lists(struct tutti_pipeline_runner *runner, tutti_error *error)
 {
     const struct tutti_pipeline *pipeline = runner->pipeline;
@@ -133,7 +134,7 @@ static tutti_status make_lists(struct tutti_pipeline_runner *runner, tutti_error
     return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "pipeline: no memory for a runner");
 }
 
-/* This rank's part; what fails here is told to all by `meet`. */
+/* Prepares this rank's part; `meet` reports a failure to all. */
 static tutti_status prepare(struct tutti_pipeline_runner *runner, tutti_error *error)
 {
     TTI_TRY(check_settings(runner->comm, runner->pipeline, &runner->settings, error));
@@ -171,7 +172,7 @@ static tutti_status create(tutti_comm *comm, const tutti_pipeline *pipeline, con
     made->settings = *settings;
     made->rank = tutti_rank(comm);
     made->records = records;
-    made->record_count = RECORD_TIMES; /* until it is known that all have the same table */
+    made->record_count = RECORD_TIMES; /* set so until it is known that all have the same table */
     made->began_ns = tti_now_ns();
     atomic_init(&made->cancelled, 0);
     tutti_status status = tutti_comm_duplicate(comm, &made->comm);
@@ -280,7 +281,7 @@ static void fail_step(struct tutti_pipeline_runner *runner, tutti_pipeline_step 
 {
     char text[TTI_PIPELINE_STEP_BYTES];
     tutti_pipeline_step_text(runner->pipeline, step, text, sizeof text);
-    runner->failed = status < 0 ? status : TUTTI_ERR_ARGUMENT; /* a stage that returns anything else has failed too */
+    runner->failed = status < 0 ? status : TUTTI_ERR_ARGUMENT; /* a stage that returns anything else has failed, too */
     (void)tti_error_set(&runner->error, runner->failed, 0, "pipeline: stage %d on rank %d failed in step %s: %s",
                         runner->chunks[step.chunk].stage, runner->rank, text,
                         reason[0] != '\0' ? reason : tutti_status_text(runner->failed));
@@ -329,7 +330,7 @@ static void check_cancelled(struct tutti_pipeline_runner *runner, tutti_pipeline
                                    tutti_pipeline_step_text(runner->pipeline, step, text, sizeof text));
 }
 
-/* Times are kept of steps that were not done too, so that a timeline has no holes. */
+/* Does a step. Times are kept for steps that were not done, too, so that a timeline has no holes. */
 static void run_step(struct tutti_pipeline_runner *runner, size_t i)
 {
     tutti_pipeline_step step = runner->pipeline->of_rank[runner->rank].steps[i];
@@ -369,7 +370,7 @@ static void fill_record(struct tutti_pipeline_runner *runner)
                sizeof runner->chunks[number].spent_ns);
 }
 
-/* "step 5, F3": where this rank was when the comm broke. */
+/* Tells where this rank was when the comm broke: "step 5, F3". */
 static tutti_status tell_broken(const struct tutti_pipeline_runner *runner, size_t at, tutti_status status,
                                 const tutti_error *why, tutti_error *error)
 {
@@ -407,7 +408,7 @@ static tutti_status run(struct tutti_pipeline_runner *runner, tutti_error *error
 
 /* ---- What it took ---------------------------------------------------------------------------------------------- */
 
-/* The table with what its steps took on average. */
+/* Predicts the run: goes through the table with the average times of its steps. */
 static void predict(struct tutti_pipeline_runner *runner, tutti_pipeline_report *report)
 {
     const struct tutti_pipeline *pipeline = runner->pipeline;
@@ -463,7 +464,7 @@ tutti_status tutti_pipeline_run(tutti_pipeline_runner *runner, tutti_pipeline_re
 
 /* ---- The timeline ---------------------------------------------------------------------------------------------- */
 
-/* All ranks have known the end at one time, so whoever took longest began first. */
+/* Finds this rank's delay. All ranks saw the end at the same time, so the one that took longest began first. */
 static tutti_status find_delay(struct tutti_pipeline_runner *runner, int64_t *delay_ns, tutti_error *error)
 {
     int64_t longest_ns = 0;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sends of a run. A large message goes over when both sides take part, and its sender computes by then. What nobody waits
- * for is looked at by the service thread only now and then: a receiver that waits already, which is when a send matters most,
- * would be kept waiting by that. So a task of the runner's own waits for each send, for a moment, and does its part at once;
- * who receives it later than that has it moved by the service threads meanwhile. The task does not stay, since whoever posts
- * a message has to take the comm from a thread that waits.
+ * The sends of a run. A large message goes over while both sides take part, but its sender computes by then. The
+ * service thread polls a send for which no thread waits only now and then: a receiver that waits already, which is when
+ * a send matters most, would be kept waiting. So a task of the runner waits for each send, for a moment, and does its
+ * part at once; if the receiver comes later, the service threads move the message meanwhile. The task does not stay in
+ * the wait, since a thread that posts a message has to take the comm from a thread that waits.
  *
- * Invariant: whoever claims a send waits for it, and nobody else does. The task claims them in order, each for a moment; the
- * rank claims those whose memory it needs. They do not end in order: one may have to wait for a slot that is free only after
- * a later one was received.
+ * Invariant: the thread that claims a send waits for it, and no other does. The task claims them in order, each for a
+ * moment; the rank claims those whose memory it needs. They do not end in order: one may have to wait for a slot that
+ * becomes free only after a later one was received.
  */
 #define TUTTI_NO_CALL_SITES
 #include "train/pipeline_run.h"
@@ -16,10 +16,10 @@
 #include "base/alloc.h"
 #include "base/status.h"
 
-#define LOOK_NS INT64_C(1000000000) /* a bell that was missed costs no more than this */
+#define LOOK_NS INT64_C(1000000000) /* a missed bell costs no more than this */
 enum { MOMENT_MS = 1, FOR_EVER = -1 };
 
-/* Waits for it, for a while or until it has ended, unless somebody else does. */
+/* Waits for a send, for a while or until it has ended, unless another thread waits for it. */
 static void claim(struct tti_pipeline_sends *sends, struct tti_pipeline_send *send, int64_t timeout_ms)
 {
     if (atomic_exchange_explicit(&send->claimed, true, memory_order_acquire)) return;
@@ -69,7 +69,7 @@ void tti_pipeline_sends_free(struct tti_pipeline_sends *sends)
 
 void tti_pipeline_sends_begin(struct tti_pipeline_sends *sends)
 {
-    /* the task looks at `started` behind `ended`, so that it never sees more started than are */
+    /* the task reads `started` after `ended`, so that it never sees more started than there are */
     atomic_store_explicit(&sends->started, 0, memory_order_release);
     atomic_store_explicit(&sends->ended, 0, memory_order_release);
 }
@@ -106,7 +106,7 @@ tutti_status tti_pipeline_sends_await_all(struct tti_pipeline_sends *sends)
         tutti_status status = tti_pipeline_sends_await(sends, number);
         if (first == TUTTI_OK) first = status;
     }
-    for (;;) { /* until the task has seen it too, and is in no call on the comm any more */
+    for (;;) { /* until the task has seen it, too, and is in no call on the comm any more */
         uint32_t seen = atomic_load_explicit(&sends->progress, memory_order_acquire);
         if (atomic_load_explicit(&sends->ended, memory_order_acquire) == started) return first;
         tti_bell_sleep(&sends->progress, seen, LOOK_NS, false);

@@ -2,12 +2,12 @@
  *
  * The boundaries of a rank's stages, and the messages that fill them.
  *
- * Invariant: a micro-batch has one slot of its chunk from its forward step to the end of its backward step, and the receives
- * of both its inputs are posted when it gets it. Receives of all slots are posted before the first step. A message's tag
- * says which stage and micro-batch it goes to and in which direction, since with two ranks the one before and the one behind
- * are the same. What is sent stays where it is until the slot's next micro-batch writes there, and that waits for the send.
- * Between stages of one rank data are copied: forward by the receiver, who has its slot only then, backward by the sender,
- * whose receiver has had its slot since before.
+ * Invariant: a micro-batch has one slot of its chunk from its forward step to the end of its backward step, and the
+ * receives of both its inputs are posted when it gets it. Receives of all slots are posted before the first step. A
+ * message's tag says which stage and micro-batch it goes to and in which direction, since with two ranks the one before
+ * and the one behind are the same. Data that are sent stay in their place until the slot's next micro-batch writes
+ * there, and that waits for the send. Between stages of one rank data are copied: forward by the receiver, which gets
+ * its slot only then, backward by the sender, whose receiver has its slot already.
  */
 #define TUTTI_NO_CALL_SITES
 #include "train/pipeline_run.h"
@@ -22,7 +22,8 @@ enum { TO_NEXT, TO_PREVIOUS };
 
 /* ---- Who has which slot ---------------------------------------------------------------------------------------- */
 
-/* Goes through the rank's steps; `last` (slots' most recent micro-batches) and `free_slots` have room for all micro-batches. */
+/* Assigns slots along the rank's steps; `last` (slots' most recent micro-batches) and `free_slots` have room for all
+ * micro-batches. */
 static void assign_slots(const struct tutti_pipeline *pipeline, int rank, int number, struct tti_pipeline_chunk *chunk,
                          int *last, int *free_slots)
 {
@@ -43,7 +44,8 @@ static void assign_slots(const struct tutti_pipeline *pipeline, int rank, int nu
     }
 }
 
-/* In the order in which they are filled in. So the weights part of a micro-batch, too, finds its own there. */
+/* Assigns gradients in the order in which they are filled in. So the weights part of a micro-batch finds its own there,
+ * too. */
 static void assign_gradients(const struct tutti_pipeline *pipeline, int rank, int number,
                              struct tti_pipeline_chunk *chunk)
 {
@@ -150,7 +152,7 @@ void tti_pipeline_free_slots(struct tutti_pipeline_runner *runner)
 tutti_comm *tti_pipeline_inside(const struct tutti_pipeline_runner *runner, const char *what)
 {
     tutti_comm *comm = tti_inside(tutti_at(runner->comm, runner->here.file, runner->here.line), "pipeline", what);
-    if (runner->settings.deadline_ms <= 0) return comm; /* 0: none; below: about to be refused, by all ranks */
+    if (runner->settings.deadline_ms <= 0) return comm; /* 0: no deadline; below: all ranks will refuse it */
     int64_t left_ms = runner->settings.deadline_ms - (tti_now_ns() - runner->began_ns) / 1000000;
     return tutti_within(comm, left_ms > 1 ? left_ms : 1);
 }
@@ -165,7 +167,7 @@ static bool is_own(const struct tutti_pipeline_runner *runner, int stage)
     return runner->pipeline->stage_rank[stage] == runner->rank;
 }
 
-/* A call finds the comm broken when an op that nobody has waited for yet has failed: the op knows why. */
+/* A call finds the comm broken if an op for which nobody has waited yet has failed: the op knows why. */
 static void find_cause(struct tutti_pipeline_runner *runner, tutti_status status)
 {
     if (status >= 0 || status == TUTTI_ERR_CANCELLED || runner->broken != TUTTI_ERR_BROKEN) return;
@@ -174,8 +176,8 @@ static void find_cause(struct tutti_pipeline_runner *runner, tutti_status status
     if (error != NULL) runner->error = *error;
 }
 
-/* The first failure is kept. From then on the comm is broken for all: where an op could not be started, for want of memory,
- * the others do not know yet. Once nobody else waits for an op of the comm, its error can be looked at. */
+/* Keeps the first failure. From then on the comm is broken for all ranks: if an op could not be started for lack of
+ * memory, the others do not know it yet. Once no other thread waits for an op of the comm, its error can be read. */
 static void note(struct tutti_pipeline_runner *runner, tutti_status status)
 {
     if (status == TUTTI_OK || runner->broken != TUTTI_OK) return;
@@ -187,7 +189,7 @@ static void note(struct tutti_pipeline_runner *runner, tutti_status status)
     find_cause(runner, sends);
 }
 
-/* Until what was sent from there may be changed. */
+/* Waits until the data that were sent may be changed. */
 static void await_send(struct tutti_pipeline_runner *runner, uint32_t *number)
 {
     if (*number == 0 || runner->broken != TUTTI_OK) return;
@@ -225,7 +227,8 @@ static void start_send(struct tutti_pipeline_runner *runner, const void *from, s
     note(runner, status);
 }
 
-/* A message that is shorter than its boundary is empty: who sent it has failed, or has heard of it in this way. */
+/* Takes a message. One that is shorter than its boundary is empty: its sender has failed, or has heard of a failure in
+ * this way. */
 static void take(struct tutti_pipeline_runner *runner, tutti_op *op, const tutti_message *message, size_t bytes)
 {
     if (op->id == 0 || runner->broken != TUTTI_OK) return;
@@ -275,7 +278,7 @@ void tti_pipeline_await_step(struct tutti_pipeline_runner *runner, tutti_pipelin
     }
 }
 
-/* Receives are posted before anything is sent: a send is waited for by another thread. */
+/* Receives are posted before anything is sent, since another thread waits for sends. */
 void tti_pipeline_send_step(struct tutti_pipeline_runner *runner, tutti_pipeline_step step)
 {
     struct tti_pipeline_chunk *chunk = &runner->chunks[step.chunk];
@@ -295,7 +298,7 @@ void tti_pipeline_send_step(struct tutti_pipeline_runner *runner, tutti_pipeline
     }
 }
 
-/* The comm is broken: its ops have ended or will at once, and then nobody writes to the slot any more. */
+/* Ends an op after the comm broke: it has ended or will at once, and then nothing writes to the slot any more. */
 static void abandon(struct tutti_pipeline_runner *runner, tutti_op *op)
 {
     if (op->id == 0) return;
@@ -312,7 +315,7 @@ void tti_pipeline_end_slots(struct tutti_pipeline_runner *runner)
         for (int i = 0; i < chunk->slot_count; i++) {
             struct tti_pipeline_slot *slot = &chunk->slots[i];
             slot->out_send = 0;
-            abandon(runner, &slot->in_op); /* of a run that was not broken there is none */
+            abandon(runner, &slot->in_op); /* there is none if the run was not broken */
             abandon(runner, &slot->out_gradient_op);
         }
         for (int i = 0; i < chunk->slot_count + TTI_PIPELINE_SPARE_GRADIENTS; i++) chunk->gradients[i].send = 0;

@@ -37,7 +37,7 @@ tutti_status tti_pipeline_check_sizes(const char *who, int ranks, int chunks, in
 
 /* ---- Making one ------------------------------------------------------------------------------------------------ */
 
-/* Which chunk of its rank each stage is, and back. */
+/* Finds the chunk of each stage on its rank, and the stage of each chunk. */
 static tutti_status place_stages(struct tutti_pipeline *pipeline, const int *stage_ranks, tutti_error *error)
 {
     for (int i = 0; i < pipeline->stages; i++) pipeline->rank_stages[i] = -1;

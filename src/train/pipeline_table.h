@@ -2,11 +2,11 @@
  *
  * Pipelines inside the library.
  *   pipeline_table.c           tables and their steps
- *   pipeline_build.c     tables that are known by name; pipeline_zb_v.c: the one that is found by trying
+ *   pipeline_build.c     tables with names; pipeline_zb_v.c: the one that is found by trying
  *   pipeline_file.c      tables as text
- *   pipeline_check.c     what is missing or waits for itself; when each step runs
- *   pipeline_picture.c   a table, or what was measured of it, as SVG
- *   pipeline_run.c       carrying one out over a comm, with pipeline_slots.c and pipeline_sends.c (pipeline_run.h)
+ *   pipeline_check.c     finds missing steps and cycles of waits; computes when each step runs
+ *   pipeline_picture.c   a table, or measured times of it, as SVG
+ *   pipeline_run.c       carries one out over a comm, with pipeline_slots.c and pipeline_sends.c (pipeline_run.h)
  */
 #ifndef TTI_TRAIN_PIPELINE_TABLE_H
 #define TTI_TRAIN_PIPELINE_TABLE_H
@@ -34,23 +34,23 @@ struct tutti_pipeline {
     struct tti_pipeline_steps *of_rank; /* [ranks] */
 };
 
-/* Where the pair of a stage and a micro-batch is in arrays of all of them. */
+/* Returns the index of a stage and a micro-batch in arrays of all pairs. */
 static inline size_t tti_pipeline_cell(const struct tutti_pipeline *pipeline, int stage, int micro)
 {
     return (size_t)stage * (size_t)pipeline->micros + (size_t)micro;
 }
 
-/* Refuses numbers that no table can have. `who`: what the sentence begins with. */
+/* Refuses numbers that no table can have. `who`: the beginning of the sentence. */
 tutti_status tti_pipeline_check_sizes(const char *who, int ranks, int chunks, int micros, tutti_error *error);
 
-/* A table from text; `path` is for sentences. */
+/* Reads a table from text; `path` is for messages. */
 tutti_status tti_pipeline_parse(const char *path, const char *text, size_t bytes, tutti_pipeline **pipeline,
                                 tutti_error *error);
 
-/* Fills in the steps of zb-v. False: no memory. */
+/* Fills in the steps of zb-v. Returns false if there is no memory. */
 bool tti_pipeline_fill_zb_v(struct tutti_pipeline *pipeline);
 
-/* For errors of functions that may be called without a comm. */
+/* For errors of functions that may be called without a comm: returns the error to fill in. */
 tutti_error *tti_pipeline_error(tutti_error *error, tutti_error *unused, const char *operation);
 
 #endif

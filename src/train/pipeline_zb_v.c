@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * zb-v: two chunks per rank, placed there and back, so that rank 0 has the first stage and the last. With all parts of one
- * length, half of a whole stage's, no table is shorter than 6m+p-1 of them: the last rank cannot begin before p-1.
+ * zb-v: two chunks per rank, placed there and back, so that rank 0 has the first stage and the last. With all parts of
+ * one length, half of a whole stage's, no table is shorter than 6m+p-1 of them: the last rank cannot begin before p-1.
  *
  * The table is found by letting all ranks go on together, a part at a time. A rank does the first of these that can be
- * done: an input part, of its first chunk before its second; a forward, of its second chunk before its first, while it has
- * fewer than 2p micro-batches live; a weights part, the oldest. Others wait for inputs and forwards, and for weights nobody,
- * so these fill what would be idle, and make room when memory is full. That ends at the bound for 2, 3, 4 and 8 ranks, and
- * at most 3% later for others, with 2p micro-batches or more.
+ * done: an input part, of its first chunk before its second; a forward, of its second chunk before its first, while it
+ * has fewer than 2p micro-batches live; a weights part, the oldest. Other steps wait for inputs and forwards, but none
+ * for weights, so these fill idle time, and make room when memory is full. The result reaches the bound for 2, 3, 4 and
+ * 8 ranks, and is at most 3% longer for others, with 2p micro-batches or more.
  */
 #include "train/pipeline_table.h"
 
@@ -20,12 +20,12 @@ struct progress { /* of one rank */
     int live;
 };
 
-/* What all ranks have done by now, and what each does in this part of time. */
+/* What all ranks have done so far, and what each does in this part of time. */
 struct search {
     struct tutti_pipeline *pipeline;
     struct progress *done;       /* [ranks] */
-    int most_live;               /* of a rank */
-    tutti_pipeline_step *chosen; /* [ranks]; PARTS: idle */
+    int most_live;               /* the most live micro-batches of a rank */
+    tutti_pipeline_step *chosen; /* [ranks]; PARTS: the rank is idle */
 };
 
 static const struct progress *done_by(const struct search *search, int stage, int *chunk)
@@ -67,7 +67,7 @@ static tutti_pipeline_step choose(const struct search *search, int rank)
     return (tutti_pipeline_step){TUTTI_PIPELINE_WEIGHTS, chunk, own->weights[chunk]};
 }
 
-/* Returns how many steps were done: 0 or 1. */
+/* Does the rank's chosen step; returns how many steps were done: 0 or 1. */
 static int take(struct search *search, int rank)
 {
     struct tti_pipeline_steps *list = &search->pipeline->of_rank[rank];
@@ -95,7 +95,7 @@ bool tti_pipeline_fill_zb_v(struct tutti_pipeline *pipeline)
         int64_t before = left;
         for (int rank = 0; rank < pipeline->ranks; rank++) search.chosen[rank] = choose(&search, rank);
         for (int rank = 0; rank < pipeline->ranks; rank++) left -= take(&search, rank);
-        if (left == before) search.most_live++; /* not seen to happen; with enough memory somebody goes on */
+        if (left == before) search.most_live++; /* has not been seen to happen; with enough memory some rank goes on */
     }
     tti_free(search.done);
     tti_free(search.chosen);

@@ -178,7 +178,7 @@ static json_t *describe(const tutti_checkpoint_tensor *tensor, uint64_t *offset)
                      (json_int_t)*offset);
 }
 
-/* The header as text, or NULL when memory ran out. */
+/* Returns the header as text, or NULL if memory ran out. */
 static char *make_header(const tutti_checkpoint_tensor *tensors, size_t count)
 {
     json_t *header = json_object();

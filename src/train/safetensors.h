@@ -14,28 +14,29 @@ struct tti_safetensor {
     char *name;
     int dimensions;
     int64_t shape[TUTTI_DIMENSIONS_MAX];
-    uint64_t begin, end; /* bytes, in the file */
+    uint64_t begin, end; /* places in the file, in bytes */
 };
 
 struct tti_safetensors {
     size_t count;
-    struct tti_safetensor *tensors; /* by place in the file */
+    struct tti_safetensor *tensors; /* in the order of their places in the file */
 };
 
 enum { TTI_SAFETENSORS_PREFIX = 8, TTI_SAFETENSORS_HEADER_MOST = 100 << 20 };
 
-/* `path` for sentences; `file_bytes` is how long the whole file is. ERR_DAMAGED when the header cannot be right. */
+/* Reads a header. `path` is for messages; `file_bytes` is the length of the whole file. ERR_DAMAGED if the header
+ * cannot be right. */
 tutti_status tti_safetensors_parse(const char *header, size_t header_bytes, uint64_t file_bytes, const char *path,
                                    struct tti_safetensors *tensors, tutti_error *error);
 tutti_status tti_safetensors_read(int fd, const char *path, struct tti_safetensors *tensors, tutti_error *error);
 void tti_safetensors_free(struct tti_safetensors *tensors);
 const struct tti_safetensor *tti_safetensors_find(const struct tti_safetensors *tensors, const char *name);
 
-/* What stands before the values of `count` tensors, a multiple of 8 bytes, to be freed; NULL: no memory. */
+/* Returns the bytes before the values of `count` tensors, a multiple of 8, which the caller frees; NULL: no memory. */
 char *tti_safetensors_header(const tutti_checkpoint_tensor *tensors, size_t count, size_t *bytes);
 
 size_t tti_tensor_elements(int dimensions, const int64_t *shape);
-/* "(768, 50257)"; returns `text`. */
+/* Writes "(768, 50257)"; returns `text`. */
 enum { TTI_SHAPE_TEXT = 96 };
 const char *tti_shape_text(int dimensions, const int64_t *shape, char text[TTI_SHAPE_TEXT]);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tokens from a trained model, one after the other. The model is made from what the checkpoint notes.
+ * Tokens from a trained model, one after the other. The model is made from the notes of the checkpoint.
  *
- * Keys and values of all tokens of the window stay where the pass has put them. So a token costs one row, as long as the
- * window only grows; when it is full its first eighth is let go, and the rest goes through the model again, since every
- * token's place has changed.
+ * Keys and values of all tokens of the window stay in the pass's memory. So a token costs one row, as long as the
+ * window only grows; when it is full its first eighth is dropped, and the rest goes through the model again, since the
+ * place of every token has changed.
  */
 #include "base/alloc.h"
 #include "base/status.h"
@@ -29,15 +29,15 @@ struct tutti_sampler {
     tutti_model *model;
     tutti_pass *pass;
     size_t context, vocabulary;
-    int32_t *tokens; /* [context]: the window, */
-    size_t known;    /* of which so many have gone through the model */
+    int32_t *tokens; /* [context]: the window */
+    size_t known;    /* tokens of the window that have gone through the model */
     float *logits;   /* [vocabulary] */
     struct candidate *candidates;
 };
 
 /* ---- From a checkpoint ----------------------------------------------------------------------------------------- */
 
-/* Numbers of the notes; texts stay the defaults, but for the model's kind, which must be gpt. */
+/* Reads the numbers of the notes; texts keep their defaults, except the model's kind, which must be gpt. */
 static tutti_status read_options(tutti_sampler *sampler, const tutti_checkpoint *checkpoint, tutti_error *error)
 {
     const char *kind = tutti_checkpoint_note(checkpoint, "model");
@@ -140,15 +140,15 @@ const char *tutti_sampler_data(const tutti_sampler *sampler)
 
 /* ---- One token ------------------------------------------------------------------------------------------------- */
 
-/* The first token of the window for the one after `count` others. A pure function of both, so that what is known does not
- * matter to the result. */
+/* Returns the first token of the window for the token after `count` others. It depends on nothing else, so the result
+ * does not depend on what is known already. */
 static size_t window_start(size_t count, size_t context)
 {
     const size_t step = context < 8 ? 1 : context / 8;
     return count <= context ? 0 : (count - context + step - 1) / step * step;
 }
 
-/* Brings the window's tokens through the model, those that are not known yet. */
+/* Brings the tokens of the window that are not known yet through the model. */
 static tutti_status follow(tutti_sampler *sampler, const int32_t *tokens, size_t count, tutti_error *error)
 {
     for (size_t i = 0; i < count; i++)
@@ -163,7 +163,7 @@ static tutti_status follow(tutti_sampler *sampler, const int32_t *tokens, size_t
     return TUTTI_OK;
 }
 
-/* The last layer's output times the embedding. */
+/* Computes the logits: the last layer's output times the embedding. */
 static void find_logits(const tutti_sampler *sampler, size_t row, float *logits)
 {
     const tutti_model *model = sampler->model;

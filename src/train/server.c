@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Making and freeing a parameter server, and its errors. Everything is made on every rank, and every rank learns of the first
- * that failed.
+ * Makes and frees a parameter server, and keeps its errors. Everything is made on every rank, and every rank learns of
+ * the first failure.
  */
 #define TUTTI_NO_CALL_SITES
 #include "train/server.h"
@@ -68,7 +68,7 @@ static tutti_status check_options(const tutti_comm *comm, const tutti_server_opt
     return TUTTI_OK;
 }
 
-/* What every rank must have said alike. */
+/* Compares the settings that must be the same on every rank. */
 static tutti_status compare(tutti_server *server, tutti_error *error)
 {
     const double mine[] = {server->options.servers, server->options.staleness, server->options.clip,
@@ -105,7 +105,7 @@ static tutti_status make_lists(tutti_server *server, const tutti_server_options 
 
 /* ---- First values ---------------------------------------------------------------------------------------------- */
 
-/* Rank 0's values to all workers, and to each server those of its part. */
+/* Sends rank 0's values to all workers, and to each server those of its part. */
 static tutti_status share_values(tutti_server *server, tutti_error *error)
 {
     float *chunk = tti_malloc(TTI_SERVER_CHUNK, sizeof *chunk);
@@ -131,7 +131,7 @@ static tutti_status share_values(tutti_server *server, tutti_error *error)
 
 /* ---- Actors ---------------------------------------------------------------------------------------------------- */
 
-/* It is there to be watched. */
+/* The handler of a worker's actor, which only exists to be watched. */
 static tutti_status refuse_all(tutti_actor *self, void *state, tutti_request *request)
 {
     (void)self, (void)state;
@@ -146,7 +146,7 @@ static tutti_status actors_failed(tutti_server *server, tutti_status status, tut
     return status;
 }
 
-/* What a request has at most: a chunk, a push of many grains, or sums of squares of a shard. */
+/* Returns the largest size of a request: a chunk, a push of many grains, or sums of squares of a shard. */
 static size_t payload_bytes(const tutti_server *server)
 {
     const size_t chunk = sizeof(struct tti_server_call) + TTI_SERVER_CHUNK * sizeof(float);
@@ -171,7 +171,7 @@ static tutti_status watch(tutti_server *server, tutti_error *error)
         error);
 }
 
-/* Workers' actors are there before servers, and those before the first push. */
+/* Makes the actors: those of workers before servers, and those before the first push. */
 static tutti_status make_actors(tutti_server *server, tutti_error *error)
 {
     tutti_actors_options options = {
@@ -194,7 +194,7 @@ static tutti_status make(tutti_server *server, const tutti_server_options *optio
     return make_actors(server, error);
 }
 
-/* What this rank can say by itself; the others learn of it. */
+/* Does the checks that this rank can do by itself; the others learn of the result. */
 static tutti_status prepare(tutti_comm *comm, const tutti_server_options *options, const tutti_parameter *parameters,
                             size_t count, size_t *elements, tutti_error *error)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The actor of a server: one request after the other. It has a thread of its own, since the lead waits for the other servers.
+ * The actor of a server handles one request after the other. It has a thread of its own, since the lead waits for the
+ * other servers.
  */
 #include "train/server.h"
 
@@ -43,7 +44,7 @@ static tutti_status apply(tutti_server *server, tutti_request *request, const st
     return tutti_request_answer(request, NULL, 0);
 }
 
-/* Values, or a state of the optimizer. */
+/* Reads or writes values, or a state of the optimizer. */
 static tutti_status move(tutti_server *server, tutti_request *request, const struct tti_server_call *call)
 {
     const size_t elements = server->shard.span.hi - server->shard.span.lo;
@@ -70,7 +71,7 @@ static bool is_left(const tutti_server *server)
     return true;
 }
 
-/* A worker has gone: nobody waits for it. After the last one the actor ends. */
+/* Notes that a worker has gone: nobody waits for it. After the last one the actor ends. */
 static void leave(tutti_server *server, int worker)
 {
     tti_lead_leave(server, worker);
@@ -94,7 +95,8 @@ static tutti_status handle_leave(tutti_server *server, tutti_request *request)
 
 /* ---- Who has ended --------------------------------------------------------------------------------------------- */
 
-/* Without a part of the parameters nobody can go on. A server that has ended in order has no workers any more. */
+/* Notes that a server is lost: without its part of the parameters nobody can go on. A server that has ended in order
+ * has no workers any more. */
 static void lose_server(tutti_server *server, const tutti_request *request)
 {
     if (request->error == NULL || server->broken.status != TUTTI_OK) return;
@@ -116,7 +118,7 @@ static tutti_status ended(tutti_server *server, const tutti_request *request)
 
 /* ---- The actor ------------------------------------------------------------------------------------------------- */
 
-/* Asked by its own rank once everybody's actor is there. */
+/* Watches all others. Its own rank asks for this once all actors are there. */
 static tutti_status watch_all(tutti_server *server, tutti_actor *self, tutti_request *request)
 {
     for (int r = 0; r < server->workers; r++) TTI_TRY(tutti_actor_watch(self, r, TTI_WORKER_ACTOR));
@@ -158,7 +160,7 @@ static tutti_status handle(tutti_actor *self, void *state, tutti_request *reques
         return tutti_request_refuse(request, server->broken.status, server->broken.text);
     tutti_status status = dispatch(server, self, request, call);
     if (call->what == TTI_SERVER_COMMIT || call->what == TTI_SERVER_MEET)
-        tti_lead_expire(server, self); /* sets the timer where somebody waits */
+        tti_lead_expire(server, self); /* sets the timer if a worker waits */
     return status;
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The lead of the servers: it makes updates, one after the other, and lets workers go on.
+ * The lead of the servers makes updates, one after the other, and lets workers go on.
  *
- * Invariant: a worker's commit is kept until its update was made by all servers and it is at most `ahead` steps before the
- * slowest worker that is here; then it is answered, once.
+ * Invariant: a worker's commit is kept until its update was made by all servers and it is at most `ahead` steps before
+ * the slowest worker that is here; then it is answered, once.
  */
 #include "train/server.h"
 
@@ -52,7 +52,7 @@ static void forget(struct tti_server_member *member)
 
 /* ---- Waiting for the slowest ----------------------------------------------------------------------------------- */
 
-/* The one of those that are here which has made the fewest steps; -1: there is none. */
+/* Returns the worker of those that are here which has made the fewest steps; -1: there is none. */
 static int slowest(const tutti_server *server)
 {
     int found = -1;
@@ -72,7 +72,7 @@ static void answer(tutti_server *server, struct tti_server_member *member)
     (void)tutti_actors_answer(server->actors, kept, TUTTI_OK, &done, sizeof done);
 }
 
-/* Answers those that wait no longer. After the step that is to be the last one all wait for the slowest. */
+/* Answers workers that need not wait any longer. After the last step all wait for the slowest. */
 static void release(tutti_server *server)
 {
     const int last = slowest(server);
@@ -86,8 +86,8 @@ static void release(tutti_server *server)
     }
 }
 
-/* A worker was asked to stop, before it pushed the step that it now has made. All stop after the latest step whose push nobody has
- * had the answer to: those that still wait for that will hear it. */
+/* Notes that a worker was asked to stop, before it pushed the step that it has made now. All stop after the latest step
+ * whose push has not been answered: workers that still wait for the answer will hear of it. */
 static void note_stop(tutti_server *server)
 {
     if (server->stop_at != 0) return;
@@ -113,9 +113,9 @@ void tti_lead_refuse_all(tutti_server *server, const tutti_error *error)
 /* ---- An update ------------------------------------------------------------------------------------------------- */
 
 struct update {
-    struct tti_server_member **members; /* [count], those whose gradients it is made of */
+    struct tti_server_member **members; /* [count] the members whose gradients it is made of */
     size_t count;
-    struct tti_server_term *terms; /* [term_count], by leaves */
+    struct tti_server_term *terms; /* [term_count], ordered by leaves */
     size_t term_count;
     double loss, norm, rows, rate, scale;
 };
@@ -126,7 +126,7 @@ static int by_leaf(const void *a, const void *b)
     return (x->lo > y->lo) - (x->lo < y->lo);
 }
 
-/* Behind the call that they are sent with. False: no memory. */
+/* Lists the terms behind the call with which they are sent. Returns false if there is no memory. */
 static bool list_terms(const tutti_server *server, struct update *update, struct tti_server_call **call)
 {
     for (size_t i = 0; i < update->count; i++) update->term_count += update->members[i]->commit->subtrees;
@@ -155,11 +155,11 @@ static bool overlaps(const struct update *update)
     return false;
 }
 
-/* The losses of all leaves, in the tree; what was not pushed is 0. */
+/* Adds up the losses of all leaves, in the tree; a leaf that was not pushed has 0. */
 static tutti_status add_losses(struct update *update)
 {
     const uint32_t leaves = update->members[0]->commit->leaves;
-    if (leaves == 0) return TUTTI_OK; /* a meeting without */
+    if (leaves == 0) return TUTTI_OK; /* a meeting without losses */
     double *sums = tti_calloc(2 * (size_t)leaves, sizeof *sums), *counts = sums + leaves;
     if (sums == NULL) return TUTTI_ERR_MEMORY;
     for (size_t i = 0; i < update->count; i++) {
@@ -178,7 +178,8 @@ static tutti_status add_losses(struct update *update)
     return TUTTI_OK;
 }
 
-/* Asks all other servers and waits for all; answers (bytes of each in `sizes`) follow each other behind the lead's own. */
+/* Asks all other servers and waits for all; their answers (bytes of each in `sizes`) are stored behind the lead's
+ * own. */
 static tutti_status ask_others(tutti_server *server, const void *request, size_t bytes, double *answers)
 {
     const int servers = server->options.servers;
@@ -252,7 +253,7 @@ static void finish(const tutti_server *server, const struct update *update, stru
                                               .count = update->rows};
 }
 
-/* Of the gradients that these members have committed. */
+/* Makes an update of the gradients that these members have committed. */
 static void update_with(tutti_server *server, struct tti_server_member **members, size_t count)
 {
     struct update update = {.members = members, .count = count};
@@ -272,7 +273,7 @@ static void update_with(tutti_server *server, struct tti_server_member **members
     if (stop) note_stop(server);
 }
 
-/* Staleness 0: once all that are here have committed. */
+/* Staleness 0: makes an update once all that are here have committed. */
 static void update_together(tutti_server *server)
 {
     struct tti_server_member *members[server->workers];
@@ -300,7 +301,7 @@ static void answer_meeting(tutti_server *server, struct tti_server_member **memb
     }
 }
 
-/* Once all that are here have come. */
+/* Ends a meeting once all that are here have come. */
 static void meet(tutti_server *server)
 {
     struct tti_server_member *members[server->workers];
@@ -366,11 +367,11 @@ void tti_lead_leave(tutti_server *server, int worker)
     release(server);
 }
 
-/* For whom a worker waits. */
+/* Describes for whom a worker waits. */
 static void describe_wait(const tutti_server *server, const struct tti_server_member *waiting, char *text, size_t bytes)
 {
     int last = slowest(server);
-    for (int w = server->workers; w-- > 0;) { /* the first that has not pushed its part, or come to meet */
+    for (int w = server->workers; w-- > 0;) { /* the first that has not pushed its part, or not come to meet */
         const struct tti_server_member *member = &server->members[w];
         if (member->here && ((waiting->pushed && !member->pushed) || (waiting->met && !member->met))) last = w;
     }

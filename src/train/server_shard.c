@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A server's part of the parameters: values, optimizer, and what workers have staged.
+ * A server's part of the parameters: values, optimizer, and the gradients that workers have staged.
  */
 #include "nn/nn_kernels.h"
 #include "train/server.h"
@@ -35,7 +35,7 @@ struct tti_span tti_server_tied(const tutti_server *server, struct tti_span span
     return (struct tti_span){lo - first, hi - first};
 }
 
-/* Parts of parameters that lie in the span. Called twice: to count, and to fill in. */
+/* Lists the parts of parameters in the span. Called twice: to count, and to fill in. */
 static size_t list_owned(const tutti_server *server, tutti_parameter *owned)
 {
     const struct tti_span span = server->shard.span;
@@ -47,7 +47,7 @@ static size_t list_owned(const tutti_server *server, tutti_parameter *owned)
             owned[made] = (tutti_parameter){.name = server->parameters[i].name,
                                             .value = server->shard.values + (lo - span.lo),
                                             .gradient = server->shard.values +
-                                                        (lo - span.lo), /* until there are sums */
+                                                        (lo - span.lo), /* used until there are sums */
                                             .count = hi - lo,
                                             .decays = server->parameters[i].decays};
         made++;
@@ -55,7 +55,7 @@ static size_t list_owned(const tutti_server *server, tutti_parameter *owned)
     return made;
 }
 
-/* The sums of squares of all shards are collected at the lead. */
+/* Returns the room for sums: the lead collects the sums of squares of all shards. */
 static size_t blocks_wanted(const tutti_server *server)
 {
     const struct tti_blocks blocks = {server->starts, server->count};
@@ -144,7 +144,7 @@ static void add(float *to, const float *from, size_t count)
     tti_nn_kernels()->add(to, to, from, count);
 }
 
-/* The sum over leaves lo to hi - 1, where one of its terms was; NULL: nothing of it was pushed. */
+/* Returns the sum over leaves lo to hi - 1, in the place of one of its terms; NULL: nothing of it was pushed. */
 static float *sum_leaves(struct tti_shard *shard, const struct tti_server_term *terms, size_t count, uint32_t lo,
                          uint32_t hi)
 {
@@ -166,7 +166,7 @@ void tti_shard_sum(tutti_server *server, const struct tti_server_term *terms, si
     struct tti_shard *shard = &server->shard;
     uint32_t leaves = 1;
     for (size_t i = 0; i < count; i++) leaves = terms[i].hi > leaves ? terms[i].hi : leaves;
-    while ((leaves & (leaves - 1)) != 0) leaves += leaves & -leaves; /* absent ones change nothing */
+    while ((leaves & (leaves - 1)) != 0) leaves += leaves & -leaves; /* absent leaves change nothing */
     float *sum = sum_leaves(shard, terms, count, 0, leaves);
     const size_t elements = shard->span.hi - shard->span.lo;
     const struct tti_span tied = shard->tied;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a worker does: its gradients to all servers, a commit at the lead; values from all servers.
+ * A worker sends its gradients to all servers and a commit to the lead, and reads values from all servers.
  */
 #define TUTTI_NO_CALL_SITES
 #include "train/server.h"
@@ -15,7 +15,7 @@
 
 enum { IN_FLIGHT = 16, GRACE_MS = 2000 };
 
-/* Requests to servers that are on their way. */
+/* Requests to servers that have not ended. */
 struct flight {
     tutti_server *server;
     const char *call; /* "push", for errors */
@@ -68,8 +68,8 @@ static tutti_status check_worker(tutti_server *server, const char *call)
 
 /* ---- Arrays of all elements -------------------------------------------------------------------------------------- */
 
-/* Cuts a run into chunks and sends each, with its data behind the call; at least one. `from`: where the run begins among the
- * server's. */
+/* Cuts a run into chunks and sends each, with its data behind the call; at least one. `from`: where the run begins
+ * among the server's elements. */
 static void send_run(struct flight *flight, int peer, struct tti_server_call call, const float *run, size_t count)
 {
     unsigned char *chunk = flight->server->chunk;
@@ -203,7 +203,7 @@ tutti_status tti_server_meet(tutti_server *server, const struct tti_server_meeti
     return commit(server, "meet", &push, TTI_SERVER_MEET, meeting->hash, met);
 }
 
-/* What users' parameters are sent through. */
+/* Makes the memory through which parameters are sent. */
 static tutti_status make_flat(tutti_server *server, const char *call)
 {
     if (server->flat == NULL) server->flat = tti_malloc(server->elements + 1, sizeof *server->flat);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Steps over shards of a user's own. Ranks meet in the same order whatever happens in their functions: each tells all others
- * what came of its own, a failure included, before anything is summed. So every rank decides the same from the same records,
- * and nobody waits for a rank that has given up.
+ * Steps over a user's own shards. Ranks meet in the same order whatever their functions do: each tells all others the
+ * result of its own function, or its failure, before anything is summed. So every rank decides the same from the same
+ * records, and no rank waits for one that has given up.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
@@ -15,11 +15,11 @@
 #include <math.h>
 #include <string.h>
 
-/* What a rank tells of one function's call. All fields have 8 bytes: it travels as it lies. */
+/* The result of one function's call, as a rank tells it. All fields have 8 bytes: it is sent as it is in memory. */
 struct record {
     int64_t status;
-    uint64_t inputs; /* of the whole input, as this rank has it */
-    uint64_t slice;  /* of these, its own */
+    uint64_t inputs; /* inputs in all, as this rank has them */
+    uint64_t slice;  /* of these, the rank's own */
     uint64_t outputs;
     double loss, samples, norm_squared;
 };
@@ -29,12 +29,12 @@ struct tutti_shards {
     int rank, size;
     struct tti_here here; /* the call that is being made */
     tutti_shards_options options;
-    size_t *sizes;          /* [size]; NULL: evenly */
-    struct record *records; /* [size], of the last meeting */
-    double *terms;          /* [size]: of a sum over ranks */
+    size_t *sizes;          /* [size]; NULL: inputs are shared evenly */
+    struct record *records; /* [size], from the last meeting */
+    double *terms;          /* [size]: terms of a sum over ranks */
     float *output;          /* [room] */
     size_t room;            /* the same on all ranks */
-    uint64_t step;          /* taken */
+    uint64_t step;          /* steps taken */
     double waited;          /* seconds in communication, since it was made */
     tutti_error error;
 };
@@ -95,7 +95,7 @@ static tutti_status met(struct tutti_shards *s, int64_t began_ns, tutti_status s
     return status;
 }
 
-/* Every rank gets the error of the lowest rank that has one. */
+/* Gives every rank the error of the lowest rank that has one. */
 static tutti_status agree(struct tutti_shards *s, tutti_status status)
 {
     const int64_t began_ns = tti_now_ns();
@@ -134,7 +134,8 @@ static tutti_status make_parts(struct tutti_shards *s, const tutti_shards_option
     return check_options(s, error);
 }
 
-/* What every rank must have said alike: else some would wait for a meeting that others do not come to. */
+/* Compares the settings that must be the same on every rank: otherwise some would wait for a meeting to which others do
+ * not come. */
 static tutti_status compare(struct tutti_shards *s)
 {
     uint64_t mine = tti_mix(s->options.unit, (uint64_t)(s->options.after != NULL) * 2 + (s->sizes != NULL));
@@ -224,7 +225,7 @@ static tutti_status run(struct tutti_shards *s, tutti_shard_function *function, 
                              "shards: rank %d gave a partial output of %zu numbers that is NULL", s->rank,
                              call->outputs);
     if (status == TUTTI_OK) return TUTTI_OK;
-    if (status > 0) status = TUTTI_ERR_ARGUMENT; /* whatever else it returns, it has failed */
+    if (status > 0) status = TUTTI_ERR_ARGUMENT; /* the function has failed, whatever else it returns */
     return tti_error_set(&s->error, status, 0, "shards: the shard of rank %d failed in step %llu%s: %s", s->rank,
                          (unsigned long long)call->step, function == s->options.after ? ", after the sum" : "",
                          reason[0] != '\0' ? reason : tutti_status_text(status));
@@ -245,7 +246,7 @@ static tutti_status begin(struct tutti_shards *s, const float *input, size_t cou
 
 /* ---- What all ranks know --------------------------------------------------------------------------------------- */
 
-/* Everyone's records; a failure of any rank is everyone's. */
+/* Gathers all ranks' records; a failure of any rank is the failure of all. */
 static tutti_status gather(struct tutti_shards *s, tutti_status status, size_t count, const tutti_shard_call *call)
 {
     const struct record mine = {.status = status,
@@ -261,7 +262,7 @@ static tutti_status gather(struct tutti_shards *s, tutti_status status, size_t c
     return TUTTI_OK;
 }
 
-/* What follows is decided from the records, the same on all ranks. `rank`: the one that it is about. */
+/* Refuses, as the records decide; the same on all ranks. `rank`: the one that it is about. */
 static tutti_status refuse(struct tutti_shards *s, int rank)
 {
     s->error.rank = rank;
@@ -280,7 +281,7 @@ static tutti_status check_inputs(struct tutti_shards *s)
     return TUTTI_OK;
 }
 
-/* A rank whose slice is empty may leave its partial output out. */
+/* Returns true if the rank has a partial output; one whose slice is empty may leave it out. */
 static bool takes_part(const struct record *record)
 {
     return record->outputs > 0 || record->slice > 0;
@@ -302,7 +303,7 @@ static tutti_status check_outputs(struct tutti_shards *s, size_t *outputs)
     return TUTTI_OK;
 }
 
-/* The first of these numbers that cannot be. */
+/* Finds the first of these numbers that is impossible. */
 static tutti_status check_numbers(struct tutti_shards *s)
 {
     for (int r = 0; r < s->size; r++) {
@@ -324,7 +325,7 @@ static tutti_status check_numbers(struct tutti_shards *s)
 
 /* ---- Sums ------------------------------------------------------------------------------------------------------ */
 
-/* The room grows on all ranks together, or on none. */
+/* Enlarges the room on all ranks together, or on none. */
 static tutti_status make_room(struct tutti_shards *s, size_t outputs)
 {
     if (outputs <= s->room) return TUTTI_OK;
@@ -339,7 +340,7 @@ static tutti_status make_room(struct tutti_shards *s, size_t outputs)
     return status;
 }
 
-/* Where there is no partial output -0.0 stands for it: it changes no sum. */
+/* Sums the outputs. -0.0 stands for a missing partial output: it changes no sum. */
 static tutti_status add_outputs(struct tutti_shards *s, const tutti_shard_call *call, size_t outputs)
 {
     TTI_TRY(make_room(s, outputs));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/shuffle.h"
 
-/* A Feistel network over the smallest even number of bits that holds `count`; results outside are sent round again,
- * which ends since the network is a permutation. */
+/* A Feistel network over the smallest even number of bits that holds `count`; results outside the range go through it
+ * again, which ends since the network is a permutation. */
 uint64_t tti_permute(uint64_t index, uint64_t count, uint64_t key)
 {
     unsigned half = 1;

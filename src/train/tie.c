@@ -12,7 +12,7 @@
 
 enum { TAG_SUM = 1, TAG_VALUES };
 
-/* The last layer, where it shares a tensor; NULL: it does not. */
+/* Returns the last layer if it shares a tensor, or NULL. */
 static const tutti_layer *sharer_of(const tutti_model *model)
 {
     const tutti_layer *last = tutti_model_layer(model, tutti_model_layers(model) - 1);
@@ -41,7 +41,7 @@ tutti_status tti_tie_allocate(struct tti_tie *tie, const struct tti_trainer_mesh
     return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for the gradient of %s's weight", layer->name);
 }
 
-/* True if the two layers are on different ranks, and one of them is here. */
+/* Returns true if the two layers are on different ranks, and one of them is here. */
 static bool is_apart(const struct tti_tie *tie)
 {
     return tie->owns != tie->shares;
@@ -49,7 +49,8 @@ static bool is_apart(const struct tti_tie *tie)
 
 /* ---- From the slices of one ddp to those of the other ---------------------------------------------------------- */
 
-/* What a rank owns of the tensor in the ddp of all parameters, which has it in one bucket: elements of the tensor. */
+/* Returns the rank's part of the tensor in the ddp of all parameters, which has it in one bucket, as elements of the
+ * tensor. */
 static struct tti_span owned_of(const struct tti_tie *tie, const tutti_ddp *ddp, int rank)
 {
     const size_t first = tie->first, end = first + tie->elements;
@@ -58,7 +59,7 @@ static struct tti_span owned_of(const struct tti_tie *tie, const tutti_ddp *ddp,
     return hi > lo ? (struct tti_span){lo - first, hi - first} : (struct tti_span){0, 0};
 }
 
-/* What it owns in the sharing layer's, which has one parameter; that ddp need not be here. */
+/* Returns its part in the ddp of the sharing layer, which has one parameter; that ddp need not be here. */
 static struct tti_span tied_of(const struct tti_tie *tie, int rank, int size)
 {
     const size_t starts[] = {0, tie->elements};
@@ -130,7 +131,8 @@ static size_t slice_bytes(const struct tti_tie *tie)
     return sizeof(float) + (valued ? sizeof(float) : 0) + (valued && tie->bf16 ? sizeof(uint16_t) : 0);
 }
 
-/* The ddp of the sharing layer's gradient, which has its values too where the owner is elsewhere and zero is 3 or type bf16. */
+/* The ddp of the sharing layer's gradient, which has its values too where the owner is elsewhere and zero is 3 or type
+ * bf16. */
 static tutti_status make_ddp(struct tti_tie *tie, const tutti_ddp *ddp, const tutti_ddp_options *options,
                              tutti_error *error)
 {

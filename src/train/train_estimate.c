@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How long a step of a layout takes, and what it needs, from planned trainers of all its ranks. A step is: the passes, of which
- * the slowest ranks count; then, on each rank, sums of gradients, the norm, the update and new values. Nothing is taken to go on
- * beside something else: ranks move their data themselves.
+ * Estimates the time and the needs of a step of a layout, from planned trainers of all its ranks. A step consists of
+ * the passes, in which the slowest ranks count, and then, on each rank, sums of gradients, the norm, the update and new
+ * values. Nothing is assumed to go on at the same time as something else: ranks move their data themselves.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
@@ -29,7 +29,7 @@ static double weights_of(const tutti_model *model, int from, int to)
     return count;
 }
 
-/* The share of a unit's forward that backward makes again with recompute: by the weights of its layers. */
+/* Returns the share of a unit's forward that backward makes again with recompute, by the weights of its layers. */
 static double remade_share(const tutti_model *model, struct tti_layers unit)
 {
     double remade = 0;
@@ -42,7 +42,7 @@ static double remade_share(const tutti_model *model, struct tti_layers unit)
     return remade > 0 ? remade / weights_of(model, unit.lo, unit.hi) : 0;
 }
 
-/* What a unit takes of so many grains, which the rank has in one pass. */
+/* Returns a unit's times for so many grains, which the rank has in one pass. */
 static tutti_pipeline_times unit_times(const tutti_train_costs *costs, int unit, double grains)
 {
     const tutti_pipeline_times *one = &costs->units[unit], *more = &costs->further;
@@ -52,7 +52,8 @@ static tutti_pipeline_times unit_times(const tutti_train_costs *costs, int unit,
                                   one->weights * (grains + others * more->weights)};
 }
 
-/* What the layers take by themselves, of so many samples. Where backward is in two parts, each makes branches again. */
+/* Returns the times of the layers alone, for so many samples. If backward is in two parts, each of them makes branches
+ * again. */
 static tutti_pipeline_times layer_times(const struct tutti_trainer *t, const tutti_train_costs *costs,
                                         struct tti_layers layers, double samples, bool split)
 {
@@ -70,7 +71,7 @@ static tutti_pipeline_times layer_times(const struct tutti_trainer *t, const tut
     return times;
 }
 
-/* Between a layer and the next one, which is another stage's. */
+/* Returns the bytes between a layer and the next one, which is in another stage. */
 static size_t boundary_bytes(const tutti_model *model, int layer, double rows)
 {
     const tutti_layer *last = model->layers[layer];
@@ -78,8 +79,8 @@ static size_t boundary_bytes(const tutti_model *model, int layer, double rows)
     return (size_t)(here * (double)last->outputs) * sizeof(float);
 }
 
-/* The times of a stage for one micro-batch of so many samples, meetings and messages to the next and last stage included. Without
- * a pipe the stage is 0, and all of the model. */
+/* Returns the times of a stage for one micro-batch of so many samples, with meetings, and messages to the next and last
+ * stage. Without a pipe the stage is 0, and has all of the model. */
 static tutti_pipeline_times times_of(const struct tutti_trainer *t, const tutti_train_costs *costs, int stage,
                                      double samples, struct tti_train_traffic *traffic)
 {
@@ -115,14 +116,14 @@ static double sum_of(tutti_pipeline_times times)
     return times.forward + times.input + times.weights;
 }
 
-/* Samples of the batch that the rank has. */
+/* Returns how many samples of the batch the rank has. */
 static double samples_of(const struct tutti_trainer *t)
 {
     const struct tti_span samples = tti_cells_samples(t, t->mine);
     return (double)(samples.hi - samples.lo);
 }
 
-/* Passes of a step, of a model that is in one piece. */
+/* Returns the passes of a step, for a model that is in one piece. */
 static double rounds_of(const struct tutti_trainer *t)
 {
     if (t->options.zero >= 2) return (double)t->passes;
@@ -131,10 +132,10 @@ static double rounds_of(const struct tutti_trainer *t)
 
 struct passes {
     double seconds; /* of all passes of a step */
-    double idle;    /* share */
+    double idle;    /* the idle share */
 };
 
-/* Of a pipe: the table with the times of its stages. `spans` may be NULL. */
+/* For a pipe: runs the table with the times of its stages. `spans` may be NULL. */
 static tutti_status run_table(const struct tutti_trainer *t, const tutti_train_costs *costs, tutti_pipeline_span *spans,
                               struct passes *passes, tutti_error *error)
 {
@@ -165,7 +166,7 @@ static tutti_status time_passes(const struct tutti_trainer *t, const tutti_train
 
 /* ---- One rank -------------------------------------------------------------------------------------------------- */
 
-/* What is sent in the passes: it is in their time already. */
+/* Counts the data that are sent in the passes; their time is in the passes' time already. */
 static void count_passes(const struct tutti_trainer *t, const tutti_train_costs *costs,
                          struct tti_train_traffic *traffic)
 {
@@ -194,11 +195,11 @@ static double update_seconds(const struct tutti_trainer *t, const tutti_train_co
     return costs->update * (double)owned + costs->add * (double)(adds * added + tied);
 }
 
-/* What ranks have done together. */
+/* Sums over ranks. */
 struct sums {
-    double after;   /* the passes: the longest */
-    double busy;    /* of all ranks */
-    double working; /* in passes, of all ranks */
+    double after;   /* the time after the passes: the longest */
+    double busy;    /* busy time of all ranks */
+    double working; /* time in passes, of all ranks */
 };
 
 static tutti_status add_rank(const struct tutti_trainer *t, const tutti_train_costs *costs, struct sums *sums,
@@ -233,7 +234,7 @@ static tutti_status add_rank(const struct tutti_trainer *t, const tutti_train_co
 
 /* ---- All of them ----------------------------------------------------------------------------------------------- */
 
-/* Of a trainer with a pipe: "h.1.ln_1,ln_f". */
+/* For a trainer with a pipe: writes "h.1.ln_1,ln_f". */
 static void name_stages(const struct tutti_trainer *t, char text[TUTTI_TRAIN_STAGES_BYTES])
 {
     size_t used = 0;
@@ -241,7 +242,7 @@ static void name_stages(const struct tutti_trainer *t, char text[TUTTI_TRAIN_STA
         const char *name = t->model->layers[t->pipeline->ranges[stage].lo]->name;
         int wrote = snprintf(text + used, TUTTI_TRAIN_STAGES_BYTES - used, "%s%s", stage > 1 ? "," : "", name);
         used += (size_t)wrote;
-        if (used >= TUTTI_TRAIN_STAGES_BYTES) { /* the trainer will balance them itself */
+        if (used >= TUTTI_TRAIN_STAGES_BYTES) { /* without the text the trainer balances them itself */
             text[0] = '\0';
             return;
         }
@@ -263,7 +264,8 @@ static tutti_status check_units(const struct tutti_trainer *t, const tutti_train
                          costs->unit_count, units);
 }
 
-/* Of the rank that needs most. They are not in its sum: only where lost ranks are started again are there any. */
+/* Finds the copies' memory on the rank that needs most. It is not in that rank's sum: there are copies only if lost
+ * ranks are started again. */
 static tutti_status find_copies(const tutti_train_options *options, int ranks, const double *unit_costs,
                                 tutti_train_estimate *estimate, tutti_error *error)
 {
@@ -290,7 +292,7 @@ static tutti_status estimate_ranks(const tutti_train_options *options, int ranks
     TTI_TRY(find_copies(options, ranks, unit_costs, estimate, error));
     if (estimate->compute_seconds > 0) estimate->idle = most(1 - sums.working / (estimate->compute_seconds * ranks), 0);
     estimate->seconds = estimate->compute_seconds + sums.after;
-    if (costs->cores > 0 && (int64_t)costs->cores < ranks * options->threads) /* they take turns */
+    if (costs->cores > 0 && (int64_t)costs->cores < ranks * options->threads) /* the ranks take turns */
         estimate->seconds = most(estimate->seconds, sums.busy * (double)options->threads / costs->cores);
     return TUTTI_OK;
 }
@@ -334,7 +336,7 @@ static tutti_status draw_table(const struct tutti_trainer *t, const tutti_train_
     return status;
 }
 
-/* The passes of one rank, one after the other, into its row. */
+/* Adds the passes of one rank, one after the other, to its row. */
 static tutti_status add_row(const struct tutti_trainer *t, const tutti_train_costs *costs, int rounds,
                             tutti_pipeline *rows, tutti_pipeline_span *spans, tutti_error *error)
 {

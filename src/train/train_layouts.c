@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All layouts of a number of ranks. Of layouts that are one and the same only one is listed: where all that share the batch
- * share out the optimizer too, that is data and not shard; zero shares out nothing where nobody shares the batch.
+ * Lists all layouts of a number of ranks. Of equal layouts only one is listed: if all ranks that share the batch share
+ * out the optimizer, too, that counts as data and not shard; zero shares out nothing if no ranks share the batch.
  */
 #include "train/trainer.h"
 
@@ -10,7 +10,7 @@
 struct list {
     tutti_train_layout *layouts;
     size_t room, count;
-    int64_t grains;  /* of the batch */
+    int64_t grains;  /* grains of the batch */
     bool recomputes; /* the model has branches that can be computed again, and rows that can be shared out */
 };
 
@@ -26,14 +26,15 @@ static void add(struct list *list, const tutti_train_layout *layout)
     }
 }
 
-/* The most grains that one of the ranks has which share the batch. */
+/* Returns the most grains of a rank that shares the batch. */
 static int grains_of_rank(const struct list *list, const tutti_train_layout *layout)
 {
     const int64_t ranks = (int64_t)layout->data * layout->shard;
     return (int)((list->grains + ranks - 1) / ranks);
 }
 
-/* One, two and four times as many as there are stages of ranks, and as many as there can be; interleaved: multiples only. */
+/* Adds one, two and four times as many micro-batches as the pipe has ranks, and the largest possible number; for
+ * interleaved, multiples only. */
 static void add_micros(struct list *list, tutti_train_layout layout)
 {
     const bool whole = strcmp(layout.pipeline, "interleaved") == 0;
@@ -55,7 +56,7 @@ static void add_tables(struct list *list, tutti_train_layout layout)
     for (size_t i = 0; (layout.pipeline = tutti_pipeline_names(i)) != NULL; i++) add_micros(list, layout);
 }
 
-/* Passes that a rank's grains are cut into: 1, 2, 4 … */
+/* Adds the numbers of passes into which a rank's grains are cut: 1, 2, 4 … */
 static void add_passes(struct list *list, tutti_train_layout layout)
 {
     const int most = grains_of_rank(list, &layout);
@@ -88,7 +89,7 @@ size_t tutti_train_layouts(const tutti_train_options *options, int ranks, tutti_
             const int sharing = rest / layout.pipe;
             for (layout.shard = 1; layout.shard <= sharing; layout.shard++) {
                 layout.data = sharing / layout.shard;
-                const bool same = layout.shard > 1 && layout.data == 1; /* as data alone */
+                const bool same = layout.shard > 1 && layout.data == 1; /* the same as data alone */
                 if (sharing % layout.shard == 0 && !same) add_zeros(&list, layout);
             }
         }
@@ -96,14 +97,14 @@ size_t tutti_train_layouts(const tutti_train_options *options, int ranks, tutti_
     return list.count;
 }
 
-/* Those that the options give, or else the model chooses; as many as ranks where they do not go to these. A model that cannot be
- * made, or be cut at all, the trainer refuses. */
+/* Returns the width grains that the options give, or else those that the model chooses; the number of ranks if that
+ * many ranks cannot share these. The trainer refuses a model that cannot be made, or not be cut at all. */
 static int64_t width_grains(const tutti_train_options *options, int ranks)
 {
     tutti_model *model = NULL;
     tutti_error ignored;
     const size_t vocabulary = options->vocabulary > 0 ? (size_t)options->vocabulary
-                                                      : 1; /* it has no part in the choice */
+                                                      : 1; /* it does not affect the choice */
     int64_t grains = options->width_grains;
     if (ranks == 1) return grains;
     if (grains == 0 && tti_model_make(options, vocabulary, 1, &model, &ignored) == TUTTI_OK)

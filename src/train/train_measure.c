@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What layers, an update and a sum take on this machine.
+ * Measures the time of layers, of an update and of a sum on this machine.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
@@ -20,7 +20,8 @@ static double seconds_since(int64_t began_ns)
     return (double)(tti_now_ns() - began_ns) * 1e-9;
 }
 
-/* Memory that is larger than most caches: values, gradients, and what is added to them. */
+/* Measures an update and an addition in memory that is larger than most caches: values, gradients, and terms that are
+ * added to them. */
 static tutti_status measure_elements(const tutti_train_options *options, float *memory, double *update, double *add,
                                      tutti_error *error)
 {
@@ -61,7 +62,7 @@ static tutti_status measure_units(const struct tutti_trainer *t, tutti_pipeline_
     return TUTTI_OK;
 }
 
-/* The first units, as many as have this many weights, and those that are known. `sum`: what they take of one grain. */
+/* Returns the first units, up to so many weights, whose times are known. `sum`: their time for one grain. */
 static struct tti_layers first_units(const tutti_model *model, const tutti_pipeline_times *units, size_t room,
                                      tutti_pipeline_times *sum)
 {
@@ -103,8 +104,8 @@ static double more_of(double all, double one, int grains)
     return ratio(all - one, one * (grains - 1)) - 1;
 }
 
-/* Units one after the other find less in the caches of what they read than one does that is measured alone, even less so where
- * they go over many grains, whose gradients are added up besides. */
+/* Units that run one after the other find less of their data in the caches than one that is measured alone; even less
+ * if they run over many grains, whose gradients are added up besides. */
 static tutti_status measure_together(const struct tutti_trainer *t, tutti_pipeline_times *units, size_t room,
                                      tutti_pipeline_times *further)
 {

@@ -10,13 +10,13 @@
 
 struct tti_train_row {
     tutti_option_row row;
-    size_t offset; /* in tutti_train_options */
+    size_t offset; /* the offset in tutti_train_options */
 };
 
 extern const struct tti_train_row tti_train_rows[];
 extern const size_t tti_train_row_count;
 
-/* The value as text that reads back as the same value. */
+/* Writes the value as text that is read back as the same value. */
 enum { TTI_TRAIN_TEXT = 40 };
 const char *tti_train_text(const tutti_train_options *options, const struct tti_train_row *row,
                            char text[TTI_TRAIN_TEXT]);

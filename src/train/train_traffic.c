@@ -5,7 +5,7 @@
 #include "train/ddp.h"
 #include "train/ledger.h"
 
-/* The share of the bytes that a rank sends, of so many ranks. */
+/* Returns the share of the bytes that a rank sends, with so many ranks. */
 static double sent_share(tutti_train_op op, int ranks)
 {
     const double others = (double)(ranks - 1) / ranks;
@@ -15,13 +15,13 @@ static double sent_share(tutti_train_op op, int ranks)
 
 /* ---- Who is where ---------------------------------------------------------------------------------------------- */
 
-/* Ranks that do something together: `count` of them, `stride` apart. Ranks along any dimension of the mesh are, and so are those
- * that share the batch. */
+/* Ranks that take part in an operation: `count` of them, `stride` apart. Ranks along any dimension of the mesh are such
+ * a group, and so are those that share the batch. */
 struct group {
     int first, stride, count;
 };
 
-/* Ranks of the mesh between a coordinate and the next one. */
+/* Returns how many ranks of the mesh lie between a coordinate and the next one. */
 static int stride_of(const struct tutti_trainer *t, enum tti_mesh_dimension dimension)
 {
     int stride = 1;
@@ -29,7 +29,7 @@ static int stride_of(const struct tutti_trainer *t, enum tti_mesh_dimension dime
     return stride;
 }
 
-/* The rank that it is about. */
+/* Returns the rank whose traffic is counted, at another coordinate along the pipe. */
 static int rank_of(const struct tti_train_traffic *traffic, int pipe)
 {
     const struct tutti_trainer *t = traffic->trainer;
@@ -43,7 +43,7 @@ static struct group batch_group(const struct tti_train_traffic *traffic)
     return (struct group){rank_of(traffic, traffic->pipe) - t->rank * stride, stride, t->size};
 }
 
-/* Those that own everything together, and those that own the same. */
+/* Returns the ranks that own everything together; the other returns those that own the same. */
 static struct group replica_group(const struct tti_train_traffic *traffic)
 {
     const struct group all = batch_group(traffic);
@@ -77,14 +77,14 @@ static int hosts_of(const struct tti_train_traffic *traffic, struct group group)
     return hosts > 0 ? hosts : 1;
 }
 
-/* How many groups like this one go through a host's link at a time: all of its ranks are in one. */
+/* Returns how many groups like this one use a host's link at a time: each of the host's ranks is in one. */
 static int sharing_of(const struct tti_train_traffic *traffic, struct group group, int hosts)
 {
     const int here = (group.count + hosts - 1) / hosts, each = traffic->costs->ranks_per_host;
     return hosts == 1 || each <= here ? 1 : each / here;
 }
 
-/* How many ranks of this rank's host have the same stages: they send at the same time. */
+/* Returns how many ranks of this rank's host have the same stages: they send at the same time. */
 static int senders(const struct tti_train_traffic *traffic, int rank)
 {
     const struct tutti_trainer *t = traffic->trainer;
@@ -127,7 +127,7 @@ static double bucket_bytes(const struct tti_bucket *bucket)
     return (double)(bucket->to - bucket->from) * sizeof(float);
 }
 
-/* One bucket's sums, in one pass. */
+/* Adds one bucket's sums, in one pass. */
 static void add_bucket(struct tti_train_traffic *traffic, const struct tutti_ddp *ddp,
                        const struct tti_grain_pass *pass, double bytes)
 {
@@ -143,7 +143,8 @@ static void add_bucket(struct tti_train_traffic *traffic, const struct tutti_ddp
     }
 }
 
-/* Values: with zero 1 and 2 once after the update, with zero 3 for each pass forward and backward. */
+/* Returns how often values are gathered: with zero 1 and 2 once after the update, with zero 3 for each pass forward and
+ * backward. */
 static int gatherings(const struct tutti_ddp *ddp)
 {
     if (ddp->zero.stage == 0 || !ddp->valued) return 0;
@@ -159,7 +160,7 @@ static void add_ddp(struct tti_train_traffic *traffic, const struct tutti_ddp *d
     }
 }
 
-/* Layers that look at the whole batch: forward and back. */
+/* Adds layers that depend on the whole batch: forward and backward. */
 static void add_collects(struct tti_train_traffic *traffic)
 {
     const struct tutti_trainer *t = traffic->trainer;
@@ -172,7 +173,8 @@ static void add_collects(struct tti_train_traffic *traffic)
     }
 }
 
-/* Of a tied weight on two ranks of the pipe: sums to its owner, and new values back; with zero 2 and 3 slices of them. */
+/* Adds a tied weight on two ranks of the pipe: sums to its owner, and new values back; with zero 2 and 3 slices of
+ * them. */
 static void add_apart(struct tti_train_traffic *traffic, const struct tti_tie *tie, double bytes)
 {
     const int other = tie->owns ? tie->sharer : tie->owner;
@@ -230,7 +232,7 @@ void tti_traffic_again(struct tti_train_traffic *traffic, struct tti_layers laye
     }
 }
 
-/* The sums of slices that are still to be gathered when backward comes to the stage's end. */
+/* Returns the sums of slices that are not gathered yet when backward comes to the stage's end. */
 static double unsent_sums(const tutti_model *model, struct tti_layers layers)
 {
     double elements = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Making a trainer: everything is made on every rank, and every rank learns of the first that failed.
+ * Makes a trainer: everything is made on every rank, and every rank learns of the first failure.
  */
 #define TUTTI_NO_CALL_SITES
 #include "train/trainer.h"
@@ -24,8 +24,8 @@
 
 tutti_status tti_agree(tutti_comm *comm, tutti_status status, tutti_error *error)
 {
-    if (comm == NULL) return status;       /* only planned: there is nobody to tell */
-    struct tti_here here = tti_here(comm); /* of both calls */
+    if (comm == NULL) return status;       /* only planned: nobody must be told */
+    struct tti_here here = tti_here(comm); /* for both calls */
     int64_t size = tutti_size(comm), failed = status == TUTTI_OK ? size : tutti_rank(comm), first = size;
     error->rank = tutti_rank(comm);
     tutti_status met = tutti_all_reduce(tti_inside(comm, "trainer", "agree"), &failed, &first, 1, TUTTI_I64, TUTTI_MIN);
@@ -59,7 +59,8 @@ tutti_comm *tti_trainer_all(const struct tutti_trainer *t)
 
 tutti_status tti_trainer_end(struct tutti_trainer *t, const char *call, tutti_status status)
 {
-    if (status == TUTTI_OK || t->error.status != status) return status; /* else who failed has told it */
+    /* otherwise the failing function has noted it */
+    if (status == TUTTI_OK || t->error.status != status) return status;
     if (t->error.operation[0] == '\0')
         (void)snprintf(t->error.operation, sizeof t->error.operation, "trainer_%s", call);
     tti_comm_note(tti_trainer_all(t), &t->error);
@@ -111,7 +112,7 @@ static tutti_schedule schedule_of(const tutti_train_options *o)
                             .steps = (uint64_t)o->steps};
 }
 
-/* Depends on the batch alone, not on the ranks. */
+/* The number of grains depends on the batch alone, not on the ranks. */
 size_t tti_train_grains(const tutti_train_options *o)
 {
     enum { USUAL = 16 };
@@ -130,7 +131,7 @@ static tutti_status open_data(struct tutti_trainer *t, tutti_error *error)
     t->table = strcmp(o->model, "mlp") == 0;
     if (t->told != NULL) t->about = *t->told;
     if (t->told != NULL) return TUTTI_OK;
-    if (t->data != NULL) return TUTTI_OK; /* from before the world was rebuilt */
+    if (t->data != NULL) return TUTTI_OK; /* it is kept from before the world was rebuilt */
     if (tti_trainer_is_planned(t) && o->data[0] == '\0' && o->vocabulary > 0 && !t->table) {
         t->about = (tutti_data_about){.struct_size = sizeof t->about, .vocabulary = (size_t)o->vocabulary};
         return TUTTI_OK;
@@ -174,8 +175,8 @@ tutti_status tti_model_make(const tutti_train_options *o, size_t vocabulary, siz
     return status;
 }
 
-/* Where every rank of the host can reach them, so that nothing is copied on the way. With zero 2 and 3 the ddp has the
- * gradients, and the values, of what this rank owns. */
+/* Allocates memory that every rank of the host can reach, so that nothing is copied when it is sent. With zero 2 and 3
+ * the ddp has the gradients, and the values, that this rank owns. */
 static tutti_status allocate(struct tutti_trainer *t)
 {
     const size_t bytes = t->elements * sizeof(float);
@@ -235,7 +236,7 @@ static tutti_status make_optimizer(struct tutti_trainer *t, tutti_error *error)
     const tutti_train_options *o = &t->options;
     const size_t elements = o->zero > 0 ? t->ddp->zero.elements : t->elements;
     tutti_optimizer_settings settings;
-    if (t->server != NULL) return TUTTI_OK; /* servers have it */
+    if (t->server != NULL) return TUTTI_OK; /* the servers have it */
     TTI_TRY(tti_optimizer_plan(o->optimizer, elements, &t->optimizer_bytes, error));
     if (tti_trainer_is_planned(t)) return TUTTI_OK;
     TTI_TRY(tti_trainer_optimizer_settings(t, &settings, error));
@@ -257,8 +258,8 @@ struct tti_span tti_cells_samples(const struct tutti_trainer *t, struct tti_span
     return (struct tti_span){lo, cells.hi > cells.lo ? tti_cell_samples(t, cells.hi - 1).hi : lo};
 }
 
-/* In fast mode a rank's one cell is cut into pieces of samples, with grains the cells themselves are. With zero 2 and 3 ranks
- * make their passes together. */
+/* Plans the passes. In fast mode a rank's one cell is cut into pieces of samples; with grains the cells themselves are
+ * the pieces. With zero 2 and 3 ranks make their passes together. */
 static tutti_status plan_cells(struct tutti_trainer *t, tutti_error *error)
 {
     struct tti_span all = tti_cells_samples(t, t->mine);
@@ -330,8 +331,7 @@ static tutti_status make_pass(struct tutti_trainer *t, tutti_error *error)
 
 /* ---- All of it ------------------------------------------------------------------------------------------------- */
 
-/* What is to be made: nothing takes much memory yet. */
-/* Of the ranks that share the batch. */
+/* Refuses a job in which more ranks share the batch than there are grains. */
 static tutti_status too_few_grains(const struct tutti_trainer *t, size_t grains, tutti_error *error)
 {
     char batch[48] = "";
@@ -343,6 +343,7 @@ static tutti_status too_few_grains(const struct tutti_trainer *t, size_t grains,
         t->size, grains, grains == 1 ? "" : "s", grains, grains == 1 ? "" : "s", t->size, batch);
 }
 
+/* Describes what will be made: nothing takes much memory yet. */
 static tutti_status describe(struct tutti_trainer *t, tutti_error *error)
 {
     t->schedule = schedule_of(&t->options);
@@ -366,7 +367,7 @@ static tutti_status describe_part(struct tutti_trainer *t, tutti_error *error)
     return tti_trainer_pipeline_cut(t, error);
 }
 
-/* What ranks make each by themselves, once they know that all of them fit. */
+/* Makes the parts that each rank makes by itself, once all ranks know that everything fits. */
 static tutti_status make_parts(struct tutti_trainer *t, tutti_error *error)
 {
     TTI_TRY(make_memory(t, error));
@@ -379,8 +380,8 @@ static tutti_status make_parts(struct tutti_trainer *t, tutti_error *error)
     return t->pipeline == NULL ? make_pass(t, error) : TUTTI_OK;
 }
 
-/* Parameters of a layer are used together. A rank whose samples cannot be read still takes part in a step, and tells the
- * others then. */
+/* Makes the ddps. Parameters of a layer are used together. A rank whose samples cannot be read still takes part in a
+ * step, and tells the others then. */
 static tutti_status make_ddps(struct tutti_trainer *t, int *layers, tutti_error *error)
 {
     const bool sharded = t->mesh.sizes[TTI_MESH_SHARD] > 1;
@@ -415,7 +416,8 @@ static tutti_status make_ddp(struct tutti_trainer *t, tutti_error *error)
     return status;
 }
 
-/* What ranks make together, and what follows from it. Ranks of a pipe meet only once all ranks of the batch could. */
+/* Makes the parts that ranks make together, and those that depend on them. Ranks of a pipe meet only after all ranks of
+ * the batch could. */
 static tutti_status make_shared(struct tutti_trainer *t, tutti_error *error)
 {
     tutti_status status = make_ddp(t, error);
@@ -445,7 +447,8 @@ static tutti_status read_mesh(struct tutti_trainer *t, tutti_error *error)
     return TUTTI_OK;
 }
 
-/* Who shares the batch with whom. Without a mesh ranks need not meet for that: what was wrong they tell each other later. */
+/* Finds the ranks that share the batch. Without a mesh ranks need not meet for that: they tell each other of failures
+ * later. */
 static tutti_status make_mesh(struct tutti_trainer *t, tutti_error *error)
 {
     tutti_status status = read_mesh(t, error);
@@ -457,7 +460,7 @@ static tutti_status make_mesh(struct tutti_trainer *t, tutti_error *error)
     t->size = t->mesh.sizes[TTI_MESH_DATA] * t->mesh.sizes[TTI_MESH_SHARD];
     if (t->server != NULL) {
         t->size = t->server->workers;
-        t->rank = tutti_rank(t->server->all) % t->size; /* a server's plan is that of some worker */
+        t->rank = tutti_rank(t->server->all) % t->size; /* a server plans like some worker */
     }
     if (!tti_trainer_is_planned(t))
         TTI_TRY(tti_trainer_mesh_make(tti_trainer_comm(t), t->options.mesh, &t->mesh, error));
@@ -472,9 +475,9 @@ tutti_status tti_trainer_make(struct tutti_trainer *t, tutti_error *error)
     TTI_TRY(tti_trainer_check_memory(t, error));
     status = tti_agree(tti_trainer_comm(t), make_parts(t, error), error);
     if (status == TUTTI_OK) status = tti_agree(tti_trainer_comm(t), make_shared(t, error), error);
-    const bool spreads = tti_trainer_passing_values(t) && !tti_trainer_is_bf16(t); /* that is rounded first */
+    const bool spreads = tti_trainer_passing_values(t) && !tti_trainer_is_bf16(t); /* bf16 is rounded first */
     if (status != TUTTI_OK || !spreads || tti_trainer_is_planned(t)) return status;
-    status = tti_tie_spread(&t->tie, t->ddp); /* other values are where they are used */
+    status = tti_tie_spread(&t->tie, t->ddp); /* sends values to the ranks that use them */
     if (status != TUTTI_OK) tti_trainer_mesh_error(t->comm, &t->mesh, error);
     return status;
 }
@@ -544,7 +547,7 @@ tutti_status tutti_trainer_create(tutti_comm *comm, const tutti_train_options *o
     return status;
 }
 
-/* What was made on the comm. */
+/* Frees everything that was made on the comm. */
 static void free_shared(struct tutti_trainer *t)
 {
     tti_copies_free(t);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The trainer: data, model, optimizer and ddp, and what one rank does of a step.
+ * The trainer: data, model, optimizer and ddp, and one rank's part of a step.
  *
- * The batch is cut into cells: its grains, or in fast mode one per rank. A rank has a run of cells; what is computed for
- * a grain does not depend on who has it, losses of cells are gathered and summed in the tree over all cells, and so
- * everything that steers the run (loss, norm, rate) is the same on every rank, and with grains on every layout.
+ * The batch is cut into cells: its grains, or in fast mode one per rank. A rank has a run of cells; the results for a
+ * grain do not depend on the rank that has it, losses of cells are gathered and summed in the tree over all cells, and
+ * so everything that steers the run (loss, norm, rate) is the same on every rank, and with grains on every layout.
  */
 #ifndef TTI_TRAIN_TRAINER_H
 #define TTI_TRAIN_TRAINER_H
@@ -22,30 +22,31 @@
 #include <stdatomic.h>
 #include <tutti/train.h>
 
-/* When the passes of a step that has no pipe went forward and backward, in turn. */
+/* The times at which the passes of a step without a pipe went forward and backward, in turn. */
 struct tti_timeline {
-    tutti_pipeline_span *spans; /* [room], in seconds from the step's begin */
+    tutti_pipeline_span *spans; /* [room], in seconds from the step's begin on */
     int count, room;
     int64_t began_ns;
-    double seconds; /* until all ranks knew the losses; 0: no step was taken */
+    double seconds; /* until all ranks knew the losses; 0: no step was made */
 };
 
 struct tutti_trainer {
-    tutti_comm *comm; /* of all ranks; NULL: it is only planned, and has no memory for numbers (trainer_plan.c) */
+    tutti_comm *comm; /* all ranks; NULL: it is only planned, and has no memory for numbers (trainer_plan.c) */
     int world_rank, world_size;
-    int host_ranks;       /* of them, those that share this host's memory */
+    int host_ranks;       /* of them, the ranks that share this host's memory */
     struct tti_here here; /* the call that is being made */
     struct tti_trainer_mesh mesh;
-    int rank, size; /* among those that share the batch: of mesh.batch */
+    int rank, size; /* among those that share the batch: in mesh.batch */
     tutti_train_options options;
     tutti_schedule schedule;
     tutti_error error;
-    tutti_status
-        failed; /* this rank's part of the step: data that are gone. It still takes part, and then all learn of it */
+    /* the failure of this rank's part of the step, such as lost data. The rank still takes part, and then all learn of
+     * it */
+    tutti_status failed;
 
     tutti_data *data;
     tutti_data_about about;
-    bool table; /* rows of numbers, not tokens */
+    bool table; /* the data are rows of numbers, not tokens */
 
     tutti_model *model;
     float *values, *gradients;
@@ -54,58 +55,58 @@ struct tutti_trainer {
     tutti_optimizer *optimizer;
     tutti_ddp *ddp;
     tutti_pass *pass;
-    size_t pass_bytes; /* of all passes */
+    size_t pass_bytes; /* bytes of all passes */
     size_t optimizer_bytes;
 
-    size_t cells;         /* of the batch */
-    struct tti_span mine; /* cells of this rank, but with zero 2 or 3: */
-    int passes;           /* of a step in which all ranks take part; 1 below zero 2, however often a rank accumulates */
-    int *pass_bounds;     /* [passes + 1], with grains: the cells of each */
-    int pass_grains;      /* then: the most cells of a rank in one */
-    struct tti_micros micros; /* with grains and below zero 2: what a rank does one after the other */
+    size_t cells;         /* cells of the batch */
+    struct tti_span mine; /* this rank's cells, except with zero 2 or 3 */
+    int passes; /* passes of a step in which all ranks take part; 1 below zero 2, however often a rank accumulates */
+    int *pass_bounds;         /* [passes + 1], with grains: the cells of each pass */
+    int pass_grains;          /* with `pass_bounds`: the most cells of a rank in one pass */
+    struct tti_micros micros; /* with grains and below zero 2: the micro-batches of this rank */
     size_t piece;             /* the most cells of one pass */
     int64_t room;             /* samples of one pass */
     float *scratch[32];       /* gradients of subtrees that wait to be added, by depth: this rank's, then the tie's */
     size_t scratch_bytes;
     struct tti_tie tie;
-    const double *unit_costs;              /* what stages are balanced by; NULL: they are measured */
-    const tutti_data_about *told;          /* what the data are like; NULL: they are opened */
+    const double *unit_costs;              /* the costs by which stages are balanced; NULL: they are measured */
+    const tutti_data_about *told;          /* describes the data; NULL: they are opened */
     struct tti_trainer_pipeline *pipeline; /* NULL: the model is in one piece */
 
-    /* One pass's samples. */
+    /* The samples of one pass. */
     int32_t *tokens, *targets;
     float *inputs, *target_values, *weights;
     int64_t *bounds; /* [piece + 1]: where each grain begins */
     size_t batch_bytes;
 
-    tutti_loss *losses; /* [cells]: of this rank's cells */
+    tutti_loss *losses; /* [cells]: losses of this rank's cells */
     double *gathered;   /* [2 cells + ranks] */
     size_t *counts;     /* [ranks] */
 
     struct tti_timeline timeline;
 
-    uint64_t step; /* taken */
+    uint64_t step; /* steps taken */
     atomic_int stop;
-    double seconds; /* in communication, but for the ddp's */
+    double seconds; /* in communication, without the ddp's */
     char resumed_from[PATH_MAX];
-    float *state_before;               /* [the model's states]: before the step */
-    tutti_status gone;                 /* why values or gradients did not come, in the pass that runs */
+    float *state_before;               /* [the model's states]: their values before the step */
+    tutti_status gone;                 /* why values or gradients did not come, in the present pass */
     tutti_status ready_status;         /* the first failure of tutti_ddp_ready_run in this step */
-    struct tti_trainer_server *server; /* some ranks are parameter servers (trainer_server.h); NULL: none are */
-    struct tti_background *background; /* saves while training goes on; NULL: saves are waited for */
-    bool locked;                       /* the folder of checkpoints, by `lock` */
+    struct tti_trainer_server *server; /* set if some ranks are parameter servers (trainer_server.h) */
+    struct tti_background *background; /* saves while training goes on; NULL: each save is waited for */
+    bool locked;                       /* the folder of checkpoints is locked, by `lock` */
     int lock;
 
     bool heals;                    /* lost ranks are started again */
     struct tti_copies *copies;     /* NULL: nothing is copied */
-    struct tti_rank_place *places; /* [world_size]: where ranks are; NULL: not known */
-    size_t planned_copies;         /* a planned trainer's bytes of images */
-    struct tti_held *held;         /* from before a loss, until the trainer is whole again; NULL: nothing */
+    struct tti_rank_place *places; /* [world_size]: the host and process of each rank; NULL: not known */
+    size_t planned_copies;         /* bytes of images, for a planned trainer */
+    struct tti_held *held;         /* kept from before a loss, until the trainer is restored; NULL: nothing */
     bool unmade;                   /* restoring has begun, and has not succeeded */
-    tutti_train_step taken;        /* the last step; struct_size 0: none */
+    tutti_train_step taken;        /* the last step; struct_size 0: there is none */
     char restored_from[PATH_MAX];
-    double *known_costs; /* what the pipeline was balanced by; NULL: not known */
-    int teacher;         /* the rank whose costs all take */
+    double *known_costs; /* the costs by which the pipeline was balanced; NULL: not known */
+    int teacher;         /* the rank whose costs all ranks use */
     tutti_train_watch *watch;
     void *watch_context;
 };
@@ -115,39 +116,42 @@ static inline void tti_trainer_watched(const struct tutti_trainer *trainer, tutt
     if (trainer->watch != NULL) trainer->watch(trainer->watch_context, phase, step);
 }
 
-/* Samples of the batch that a cell has, and a run of cells. */
+/* Returns the samples of the batch that a cell has, or a run of cells. */
 struct tti_span tti_cell_samples(const struct tutti_trainer *trainer, size_t cell);
 struct tti_span tti_cells_samples(const struct tutti_trainer *trainer, struct tti_span cells);
-/* Reads these samples, and sets the batch to them. What fails is in the trainer's error, and in `failed`. */
+/* Reads these samples, and sets the batch to them. A failure is in the trainer's error, and in `failed`. */
 tutti_status tti_fill_batch(struct tutti_trainer *trainer, struct tti_span samples, bool held_out, uint64_t first_index,
                             tutti_batch *batch);
-/* The two halves of it: samples into the places from `first` on; what the batch is, samples at the first place. */
+/* The two halves of it: the first reads samples into the places from `first` on; the second sets the batch to the
+ * samples from the first place on. */
 tutti_status tti_fill_samples(struct tutti_trainer *trainer, struct tti_span samples, size_t first, bool held_out,
                               uint64_t first_index);
 void tti_describe_batch(const struct tutti_trainer *trainer, struct tti_span samples, bool held_out,
                         tutti_batch *batch);
-/* True if others count on this rank in every pass: where its samples cannot be read it goes on with others in their place, and
- * tells everybody at the step's end. */
+/* Returns true if other ranks count on this rank in every pass: if its samples cannot be read it goes on with others in
+ * their place, and tells all at the step's end. */
 bool tti_trainer_goes_on(const struct tutti_trainer *trainer);
-/* The bounds of a batch's grains, which are these. */
+/* Sets the bounds of a batch's grains to these. */
 void tti_set_grains(struct tutti_trainer *trainer, struct tti_span grains, tutti_batch *batch);
 
-/* Both return `status`. A failure of a comm becomes the trainer's error. One of this rank alone (data, the model) is noted in
- * `failed`: the rank still makes the step's collective calls, and then all learn of it. */
+/* Both return `status`. comm_failed: a failure of a comm becomes the trainer's error. own_failed: a failure of this
+ * rank alone (data, the model) is noted in `failed`: the rank still makes the step's collective calls, and then all
+ * learn of it. */
 tutti_status tti_trainer_comm_failed(struct tutti_trainer *trainer, tutti_status status);
 tutti_status tti_trainer_own_failed(struct tutti_trainer *trainer, tutti_status status);
 
-/* Notes for a picture of the step (trainer_timeline.c): its begin, what began then and ends now, and that all know the losses. */
+/* Notes for a picture of the step (trainer_timeline.c): its begin, a pass that began at some time and ends now, and the
+ * moment at which all know the losses. */
 tutti_status tti_timeline_make(struct tutti_trainer *trainer, tutti_error *error);
 void tti_timeline_begin(struct tutti_trainer *trainer);
 void tti_timeline_add(struct tutti_trainer *trainer, int64_t began_ns);
 void tti_timeline_end(struct tutti_trainer *trainer);
 
-/* Forward and backward of this rank's part of the batch (trainer_passes.c). */
+/* Does forward and backward of this rank's part of the batch (trainer_passes.c). */
 tutti_status tti_trainer_backward(struct tutti_trainer *trainer);
-/* Forward of its part of one batch of held-out samples. */
+/* Does forward of its part of one batch of held-out samples. */
 tutti_status tti_trainer_evaluate(struct tutti_trainer *trainer, uint64_t first_index);
-/* The end of the samples, of those that are held out or all. */
+/* Returns the end of the samples: of the held-out ones, or of all. */
 uint64_t tti_trainer_last_index(const struct tutti_trainer *trainer, bool held_out);
 
 /* Where backward puts the gradients of a micro-batch. `shares`: those of the layer that shares a tensor, too. */
@@ -157,20 +161,20 @@ struct tti_targets {
 };
 void tti_micro_targets(const struct tutti_trainer *trainer, int micro, bool shares, struct tti_targets *targets,
                        tutti_backward *how);
-/* After it: adds up what is complete now, over these elements. */
+/* Called after it: adds up the gradients that are complete now, over these elements. */
 void tti_micro_add(const struct tutti_trainer *trainer, int micro, struct tti_span elements, bool shares);
 tutti_status tti_trainer_make_scratch(struct tutti_trainer *trainer, tutti_error *error);
 
-/* Cells that a rank of those that share the batch has in one pass. */
+/* Returns the cells that a rank of those that share the batch has in one pass. */
 struct tti_span tti_pass_cells(const struct tutti_trainer *trainer, int pass, int rank);
 
-/* True if weights are of 16 bits (trainer_type.c); ERR_OPTION: there is no such type. */
+/* Returns true if weights have 16 bits (trainer_type.c). check_type: ERR_OPTION if there is no such type. */
 bool tti_trainer_is_bf16(const struct tutti_trainer *trainer);
 tutti_status tti_trainer_check_type(const struct tutti_trainer *trainer, tutti_error *error);
-/* Collective, after masters were set: bf16 of them for all. */
+/* Called after masters were set; collective: gives all ranks the bf16 values. */
 tutti_status tti_trainer_round(struct tutti_trainer *trainer, tutti_error *error);
 
-/* Whether gradients, and values, are only there while they are used: zero 2 and 3; zero 3 and bf16. */
+/* Returns true if gradients, or values, only exist while they are used: with zero 2 and 3; with zero 3 and bf16. */
 static inline bool tti_trainer_passing_gradients(const struct tutti_trainer *trainer)
 {
     return trainer->options.zero >= 2;
@@ -181,38 +185,38 @@ static inline bool tti_trainer_passing_values(const struct tutti_trainer *traine
     return trainer->options.zero >= 3 || tti_trainer_is_bf16(trainer);
 }
 
-/* With zero 2 and 3 (trainer_zero.c): the passes of a step; where values come from and gradients go; first values of what this
- * rank owns. */
+/* With zero 2 and 3 (trainer_zero.c): plans the passes of a step; sets where values come from and gradients go; sets
+ * the initial values that this rank owns. */
 tutti_status tti_trainer_plan_passes(struct tutti_trainer *trainer, tutti_error *error);
 int tti_trainer_passes_most(
-    const struct tutti_trainer *trainer); /* as the options say; in a pipeline, of micro-batches */
+    const struct tutti_trainer *trainer); /* as the options say; in a pipeline, the most micro-batches */
 tutti_value_source tti_trainer_source(struct tutti_trainer *trainer);
 tutti_gradient_place tti_trainer_place;
-/* What backward calls when gradients are there; failures are in `ready_status`. */
+/* Called by backward when gradients are ready; failures are in `ready_status`. */
 tutti_gradient_ready tti_trainer_on_ready;
 void tti_trainer_on_tied_ready(void *trainer);
 void tti_trainer_init_owned(struct tutti_trainer *trainer);
-/* What parameters and gradients take in this rank. */
+/* Returns the memory of parameters and gradients on this rank. */
 struct tti_ledger tti_trainer_ledger(const struct tutti_trainer *trainer);
-/* A value or gradient of what this rank owns that is not finite. */
+/* Finds a value or gradient of this rank's own that is not finite. */
 bool tti_trainer_owned_fault(const struct tutti_trainer *trainer, tutti_fault *fault);
 
-/* Layers that look at the whole batch (trainer_state.c): whether the model has some; options that do not go with them, then
- * passes that do not; what a pass must be told. */
+/* Layers that depend on the whole batch (trainer_state.c): returns true if the model has some; the others refuse
+ * options, and then passes, that do not go with them, and set the options of a pass. */
 bool tti_trainer_collects(const struct tutti_trainer *trainer);
 tutti_status tti_trainer_check_batch_norm(const tutti_train_options *options, tutti_error *error);
 tutti_status tti_trainer_check_passes(const struct tutti_trainer *trainer, tutti_error *error);
 void tti_trainer_share_batch(const struct tutti_trainer *trainer, tutti_pass_options *options);
-/* True if ranks that share the batch could not meet in such a layer. */
+/* Returns true if ranks that share the batch could not meet in such a layer. */
 bool tti_trainer_batch_lost(const struct tutti_trainer *trainer);
-/* States: a copy from before the step, which comes back where no step was taken; a hash, which depends on them as that of the
- * weights does on these: 0 where there are none. */
+/* States: makes and takes a copy before the step, which is restored if no step is made; a hash, which depends on states
+ * as the hash of weights does on weights: 0 if there are none. */
 tutti_status tti_trainer_make_state(struct tutti_trainer *trainer, tutti_error *error);
 void tti_trainer_keep_state(const struct tutti_trainer *trainer);
 void tti_trainer_restore_state(const struct tutti_trainer *trainer);
 uint64_t tti_trainer_state_hash(const struct tutti_trainer *trainer, bool uncut);
 
-/* The comm of all ranks, and of those that share the batch, for a collective that is a part of the call. */
+/* Return the comm of all ranks, or of those that share the batch, for a collective that is a part of the call. */
 static inline tutti_comm *tti_trainer_comm(const struct tutti_trainer *trainer)
 {
     return tutti_at(trainer->comm, trainer->here.file, trainer->here.line);
@@ -223,81 +227,82 @@ static inline tutti_comm *tti_trainer_batch_comm(const struct tutti_trainer *tra
     return tutti_at(trainer->mesh.batch, trainer->here.file, trainer->here.line);
 }
 
-/* The comm that the trainer was made on: with parameter servers others than its own. */
+/* Returns the comm on which the trainer was made: with parameter servers another one than its own. */
 tutti_comm *tti_trainer_all(const struct tutti_trainer *trainer);
-/* What the options say of the optimizer. */
+/* Sets the optimizer's settings from the options. */
 tutti_status tti_trainer_optimizer_settings(const struct tutti_trainer *trainer, tutti_optimizer_settings *settings,
                                             tutti_error *error);
-/* tutti_trainer_hash of the values that are here. */
+/* Computes tutti_trainer_hash over the values on this rank. */
 uint64_t tti_trainer_hash(const struct tutti_trainer *trainer);
 
-/* Every rank gets the error of the lowest rank whose status is not OK. */
+/* Gives every rank the error of the lowest rank whose status is not OK. */
 tutti_status tti_agree(tutti_comm *comm, tutti_status status, tutti_error *error);
 
-/* Where a call of the trainer begins: it has no error yet. */
+/* Begins a call of the trainer: it has no error yet. */
 void tti_trainer_begin(struct tutti_trainer *trainer);
-/* Where it ends: `status`, and if that is a failure which the trainer's error tells, it is the latest of
- * this rank, for tutti_explain. */
+/* Ends a call: returns `status`; if that is a failure that is in the trainer's error, that becomes this rank's latest
+ * one, for tutti_explain. */
 tutti_status tti_trainer_end(struct tutti_trainer *trainer, const char *call, tutti_status status);
 
-/* Before the first step rather than after many: rank 0 makes the folder of checkpoints and locks it, so that no other run saves
- * there until this one has ended; then all ranks see whether it is the same folder for all. The second is collective. */
+/* Called before the first step, rather than after many: take_folder lets rank 0 make the folder of checkpoints and lock
+ * it, so that no other run saves there until this one has ended; share_folder, which is collective, checks that all
+ * ranks see the same folder. */
 tutti_status tti_trainer_take_folder(struct tutti_trainer *trainer, tutti_error *error);
 tutti_status tti_trainer_share_folder(struct tutti_trainer *trainer, tutti_error *error);
-/* Which order sums have, for checkpoints to note. 1: the two gradients of a tied weight are summed over grains apart. 2: and,
- * with several width grains, those of norms over blocks of rows. */
+/* The order of sums, which checkpoints note. 1: the two gradients of a tied weight are summed over grains separately.
+ * 2: with several width grains, gradients of norms are summed over blocks of rows, too. */
 enum { TTI_TRAINER_SUMS = 2 };
 tutti_status tti_trainer_resume(struct tutti_trainer *trainer, tutti_error *error);
-/* The newest checkpoint, by this rank alone; `updates`: steps of the optimizer. */
+/* Reads the newest checkpoint, on this rank alone; `updates`: steps of the optimizer. */
 tutti_status tti_trainer_read_newest(struct tutti_trainer *trainer, uint64_t *updates, tutti_error *error);
 
-/* All that a trainer is made of, on its comm; in a world that was rebuilt, with the state from before. Collective. */
+/* Makes all parts of a trainer, on its comm; in a world that was rebuilt, with the state from before. Collective. */
 tutti_status tti_trainer_assemble(struct tutti_trainer *trainer, tutti_error *error);
-/* Frees all that depends on the comm and what was computed; the options, the data and what is held stay. */
+/* Frees everything that depends on the comm, and all results; the options, the data and held images stay. */
 void tti_trainer_release(struct tutti_trainer *trainer);
-/* In a world that was rebuilt (trainer_restore.c): before the trainer is made, who knows what the pipeline was balanced by; after it,
- * the newest state that is whole. Collective. */
+/* In a world that was rebuilt (trainer_restore.c). find_teacher, before the trainer is made: finds a rank that knows
+ * the costs by which the pipeline was balanced. recover, after that: restores the newest complete state. Collective. */
 tutti_status tti_trainer_find_teacher(struct tutti_trainer *trainer, tutti_error *error);
 tutti_status tti_trainer_recover(struct tutti_trainer *trainer, tutti_error *error);
-/* OK, or ERR_ARGUMENT: restoring has failed, and nothing can be done with the trainer. */
+/* Returns OK, or ERR_ARGUMENT: restoring has failed, and the trainer cannot be used. */
 tutti_status tti_trainer_usable(struct tutti_trainer *trainer);
-/* New values to whoever has none. */
+/* Sends new values to the ranks that have none. */
 tutti_status tti_trainer_spread(struct tutti_trainer *trainer);
 
-/* A trainer of any rank without a comm. */
+/* Returns true for a trainer without a comm, which may be planned for any rank. */
 static inline bool tti_trainer_is_planned(const struct tutti_trainer *trainer)
 {
     return trainer->comm == NULL;
 }
 
-/* A pass, or of a planned trainer what it takes, which is added to pass_bytes. */
+/* Makes a pass; for a planned trainer only its memory is added to pass_bytes. */
 tutti_status tti_trainer_make_pass(struct tutti_trainer *trainer, const tutti_pass_options *options, tutti_pass **pass,
                                    tutti_error *error);
-/* A planned trainer; unit_costs may be NULL. To be freed with tutti_trainer_free, also after a failure. */
+/* Makes a planned trainer; unit_costs may be NULL. Freed with tutti_trainer_free, after a failure, too. */
 tutti_status tti_trainer_plan(const tutti_train_options *options, int ranks, int rank, const double *unit_costs,
                               struct tutti_trainer **trainer, tutti_error *error);
-/* What a rank takes, with the copies that it has where lost ranks are started again. */
+/* Computes a rank's memory, with the copies that it has if lost ranks are started again. */
 tutti_status tti_trainer_plan_healing(const tutti_train_options *options, int ranks, int rank, const double *unit_costs,
                                       tutti_train_about *about, tutti_error *error);
-/* What this rank of a trainer takes with these options in place of its own. */
+/* Computes the memory of this rank of a trainer with these options in place of its own. */
 tutti_status tti_trainer_plan_like(const struct tutti_trainer *trainer, const tutti_train_options *options,
                                    tutti_train_about *about, tutti_error *error);
-/* Of all purposes together. */
+/* Returns the bytes of all purposes together. */
 size_t tti_about_bytes(const tutti_train_about *about);
-/* Makes all of it but for what a checkpoint brings. */
+/* Makes all of it, except what a checkpoint brings. */
 tutti_status tti_trainer_make(struct tutti_trainer *trainer, tutti_error *error);
 
-/* Grains of the options' batch. */
+/* Returns the grains of the options' batch. */
 size_t tti_train_grains(const tutti_train_options *options);
 
-/* A model of the options' kind and sizes. */
+/* Makes a model of the options' kind and sizes. */
 tutti_status tti_model_make(const tutti_train_options *options, size_t vocabulary, size_t features, tutti_model **model,
                             tutti_error *error);
 
-/* Collective: ERR_MEMORY if the ranks of a host need more memory than it has left; it says who needs how much, and what would
- * help. ERR_… also for what else the trainer would refuse later. */
+/* Collective: returns ERR_MEMORY if the ranks of a host need more memory than it has left; the sentence says which rank
+ * needs how much, and what would help. Returns other errors that the trainer would report later. */
 tutti_status tti_trainer_check_memory(struct tutti_trainer *trainer, tutti_error *error);
-/* ERR_MEMORY if the model is larger than the memory that is left; it says what sizes are not. */
+/* Returns ERR_MEMORY if the model is larger than the memory that is left; the sentence says which sizes would fit. */
 tutti_status tti_trainer_fits(const struct tutti_trainer *trainer, tutti_error *error);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A trainer as an actor. The actor of rank 0 gives each request to those of all other ranks before it carries it out itself, so
- * that all do the same in the same order; it answers when all have.
+ * A trainer as an actor. The actor of rank 0 passes each request to those of all other ranks before it carries it out
+ * itself, so that all do the same in the same order; it answers when all have answered.
  */
 #define TUTTI_NO_CALL_SITES
 #include "actor/actors.h"
@@ -14,10 +14,10 @@
 
 struct call {
     uint32_t request; /* tutti_train_request */
-    uint32_t part;    /* 1: of rank 0's actor, to be carried out; 0: for all ranks */
+    uint32_t part;    /* 1: from rank 0's actor, to be carried out; 0: for all ranks */
 };
 
-/* What one rank's part of a request has failed with. */
+/* The failure of one rank's part of a request. */
 struct failure {
     tutti_status status;
     char text[480];
@@ -34,7 +34,7 @@ static tutti_status carry_out(tutti_trainer *t, uint32_t request, tutti_train_st
 
 static void describe(struct failure *failure, tutti_status status, int rank, const char *text)
 {
-    if (status == TUTTI_OK || failure->status != TUTTI_OK) return; /* the first one */
+    if (status == TUTTI_OK || failure->status != TUTTI_OK) return; /* the first failure counts */
     failure->status = status;
     (void)snprintf(failure->text, sizeof failure->text, "rank %d: %.440s", rank, text);
 }
@@ -56,7 +56,8 @@ static tutti_status do_part(tutti_trainer *t, tutti_request *request, const stru
 
 /* ---- All ranks' ------------------------------------------------------------------------------------------------ */
 
-/* Rank 0's own failure first: the trainer tells every rank whose it is. Otherwise that of the lowest rank. */
+/* Carries out a request on all ranks. Rank 0's own failure comes first, since the trainer tells every rank whose it is;
+ * otherwise that of the lowest rank. */
 static tutti_status do_all(tutti_actor *self, tutti_trainer *t, tutti_request *request, const struct call *call)
 {
     tutti_actors *actors = tutti_actor_actors(self);
@@ -72,7 +73,7 @@ static tutti_status do_all(tutti_actor *self, tutti_trainer *t, tutti_request *r
         if (asked != TUTTI_OK) describe(&failure, asked, r, tutti_actors_error(actors)->text);
     }
     const bool asked_all = failure.status == TUTTI_OK;
-    if (asked_all) { /* else some would wait for those that were not asked */
+    if (asked_all) { /* otherwise some would wait for ranks that were not asked */
         tutti_status status = carry_out(t, call->request, &step);
         describe(&failure, status, t->error.rank, t->error.text);
     }

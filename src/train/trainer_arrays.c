@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Invariant: every element of every tensor is had by one rank, or by several that differ only along dimensions of the mesh
- * over which it is replicated; of these the one with the coordinates of the rank that asks is the one to give it.
+ * Finds the elements of a trainer's arrays on this rank.
+ *
+ * Invariant: every element of every tensor is on one rank, or on several that differ only along dimensions of the mesh
+ * over which it is replicated; of these the one with the coordinates of the asking rank gives it.
  */
 #define TUTTI_NO_CALL_SITES
 #include "train/trainer_arrays.h"
@@ -91,12 +93,12 @@ void tti_arrays_free(struct tti_arrays *arrays)
 struct walk {
     const struct tti_arrays *arrays;
     int array;
-    size_t offset; /* the tensor's, in this rank's allocation */
+    size_t offset; /* the tensor's offset, in this rank's allocation */
     tti_array_run *run;
     void *context;
 };
 
-/* The first owned part that ends behind an element of the allocation. */
+/* Returns the first owned part that ends behind an element of the allocation. */
 static size_t find_part(const tutti_ddp *ddp, const tutti_parameter *owned, size_t count, size_t at)
 {
     size_t lo = 0, hi = count;
@@ -110,7 +112,7 @@ static size_t find_part(const tutti_ddp *ddp, const tutti_parameter *owned, size
     return lo;
 }
 
-/* Of `count` elements from `at` of the allocation on, what is owned here. */
+/* Calls `run` for the owned ones of `count` elements from `at` of the allocation on. */
 static void owned_runs(const struct walk *walk, size_t at, size_t global, size_t count)
 {
     const struct tti_arrays *arrays = walk->arrays;

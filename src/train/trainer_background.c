@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Saving while training goes on. Ranks put the pieces together as ever, but into memory; then a task of each rank writes its
- * copy, and the tasks end the save among themselves, on a comm of their own. One save is under way at a time.
+ * Saves while training goes on. Ranks put the pieces together as usual, but in memory; then a task of each rank writes
+ * its copy, and the tasks end the save among themselves, on a comm of their own. There is one save at a time.
  *
  * Invariant: only the task touches `save`, `status` and `error` between its start and its join.
  */
@@ -22,15 +22,15 @@ struct tti_background {
     struct tti_save save;
     struct tti_task task;
     bool running;      /* the task was started and not joined */
-    atomic_bool ended; /* it has nothing left to do */
-    bool untold;       /* `status` is a failure that nobody was told of */
+    atomic_bool ended; /* the task has nothing left to do */
+    bool untold;       /* `status` is a failure that was not reported */
     tutti_status status;
     tutti_error error;
 };
 
 /* ---- Making ---------------------------------------------------------------------------------------------------- */
 
-/* Bytes of all pieces that this rank writes. */
+/* Returns the bytes of all pieces that this rank writes. */
 static size_t copied_bytes(const struct tti_range_plan *plan, int rank, int size)
 {
     size_t bytes = 0;
@@ -111,7 +111,7 @@ static tutti_status write_copy(struct tti_background *background, tutti_error *e
     return status == TUTTI_OK ? closed : status;
 }
 
-/* With a status that is a failure nothing is written, and the others are told. */
+/* Ends the save. If the status is a failure nothing is written, and the others are told. */
 static void end_save(struct tti_background *background, tutti_status status)
 {
     if (status == TUTTI_OK) status = write_copy(background, &background->error);
@@ -144,7 +144,7 @@ static tutti_status copy_pieces(struct tutti_trainer *t, struct tti_background *
     return tti_agree(tti_trainer_comm(t), status, &t->error);
 }
 
-/* A rank without a task ends the save itself, as one that has failed. */
+/* Starts the task. A rank without a task ends the save itself, as one that has failed. */
 static void start(struct tti_background *background)
 {
     atomic_store_explicit(&background->ended, false, memory_order_relaxed);

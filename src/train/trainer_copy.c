@@ -12,12 +12,12 @@ enum { TAG = 0, SENT, RECEIVED, OPS };
 
 struct tti_copies {
     struct tutti_trainer *trainer;
-    tutti_comm *comm; /* of the tasks */
+    tutti_comm *comm; /* the comm of the tasks */
     int keeper;       /* the rank that gets this one's images; -1: none does */
-    int owner;        /* the rank whose images this one gets; -1: nobody's */
-    int next;         /* which of two images is written next */
+    int owner;        /* the rank whose images this one gets; -1: none */
+    int next;         /* the one of the two images that is written next */
     struct tti_task task;
-    bool running; /* it was started and not joined; until then it alone touches the images, and: */
+    bool running; /* the task was started and not joined; until then only the task touches the images */
     tutti_status status;
     tutti_error error;
 };
@@ -43,8 +43,8 @@ static int count_apart(const struct tti_rank_place *places, int size, int shift,
     return count;
 }
 
-/* Rank r's keeper is r + shift: so each keeps one at most. The least shift with which most are on other hosts, and of these most in
- * other processes. */
+/* Finds the shift: rank r's keeper is r + shift, so each rank keeps for one at most. It is the least shift with the
+ * most keepers on other hosts, and of these with the most in other processes. */
 static int find_shift(const struct tti_rank_place *places, int size)
 {
     int best = 0, best_hosts = 0, best_processes = 0;
@@ -59,11 +59,11 @@ static int find_shift(const struct tti_rank_place *places, int size)
     return best;
 }
 
-/* Of all ranks. */
+/* The places of all ranks. */
 struct places {
     const struct tti_rank_place *list; /* [size] */
     int shift;
-    bool hosts; /* there are several */
+    bool hosts; /* there are several hosts */
 };
 
 static struct places places_of(const struct tti_rank_place *list, int size)
@@ -71,7 +71,7 @@ static struct places places_of(const struct tti_rank_place *list, int size)
     return (struct places){list, find_shift(list, size), has_hosts(list, size)};
 }
 
-/* -1: its image is had elsewhere too, or there is no other process. */
+/* Returns a rank's keeper; -1: other ranks have its image, too, or there is no other process. */
 static int keeper_of(const struct tutti_trainer *t, const struct places *places, int rank)
 {
     const struct tti_rank_place *list = places->list;
@@ -106,7 +106,7 @@ bool tti_copies_plan(const struct tutti_trainer *t, int *owner)
 
 /* ---- Making ---------------------------------------------------------------------------------------------------- */
 
-/* What is there stays, where it is of the same rank and size. */
+/* Makes the image fit; it stays as it is if it has the same rank and size. */
 static bool fit_image(struct tti_image *image, int rank, size_t bytes)
 {
     if (image->data != NULL && image->rank == rank && image->bytes == bytes) return true;
@@ -125,7 +125,7 @@ static bool make_images(struct tutti_trainer *t, const struct tti_copies *copies
     return true;
 }
 
-/* `bytes`: of each rank's image. */
+/* Makes the copies. `bytes`: the size of each rank's image. */
 static tutti_status make_copies(struct tutti_trainer *t, const uint64_t *bytes, tutti_error *error)
 {
     const struct places places = places_of(t->places, t->world_size);
@@ -137,11 +137,11 @@ static tutti_status make_copies(struct tutti_trainer *t, const uint64_t *bytes, 
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0,
                              "copy_every: no memory for two copies of the %zu bytes of this rank's state%s",
                              tti_image_bytes(t), copies->owner < 0 ? "" : ", and two of another rank's");
-    copies->next = t->held->images[0].step == t->step; /* what the training goes on from stays */
+    copies->next = t->held->images[0].step == t->step; /* keeps the image from which the training goes on */
     return TUTTI_OK;
 }
 
-/* All ranks' items of so many bytes, to be freed with tti_free, also after a failure. */
+/* Gathers all ranks' items of so many bytes; freed with tti_free, after a failure, too. */
 static tutti_status gather(struct tutti_trainer *t, const void *mine, size_t bytes, void **all, tutti_error *error)
 {
     *all = tti_calloc((size_t)t->world_size, bytes);
@@ -220,7 +220,7 @@ void tti_copies_start(struct tutti_trainer *t)
     tti_image_begin(t, &t->held->images[copies->next]);
     copies->error = (tutti_error){.rank = t->world_rank, .peer = -1};
     if (tti_task_start(&copies->task, work, copies, &unused) == TUTTI_OK) return;
-    (void)work(copies); /* nobody else can do it */
+    (void)work(copies); /* no other thread can do it */
     copies->running = false;
     copies->next ^= copies->status == TUTTI_OK;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whether all ranks fit into the memory of their hosts, before they take any: each plans its own part (trainer_plan.c), and those
- * of a host share what it has left. Where they do not, what would help, or how large a model may be that does.
+ * Checks that all ranks fit into the memory of their hosts, before they take any: each plans its own part
+ * (trainer_plan.c), and those of a host share its free memory. If they do not fit, the error says what would help, or
+ * how large a model may be.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
@@ -15,7 +16,7 @@
 
 /* ---- The largest that fits ------------------------------------------------------------------------------------- */
 
-/* Of a rank that has no more than an even part of what is shared out. */
+/* Returns the bytes of the model on a rank that has an even part of everything that is shared out. */
 static uint64_t model_bytes(const struct tutti_trainer *t, uint64_t elements)
 {
     const uint64_t replicas = t->mesh.sizes[TTI_MESH_SHARD] > 1 ? (uint64_t)t->mesh.sizes[TTI_MESH_DATA] : 1;
@@ -28,7 +29,7 @@ static uint64_t model_bytes(const struct tutti_trainer *t, uint64_t elements)
     return tti_ledger_sum(&ledger);
 }
 
-/* What a model of these sizes takes in one rank; 0: there is none. */
+/* Returns the bytes of a model of these sizes on one rank; 0: there is no such model. */
 static uint64_t bytes_of(const struct tutti_trainer *t, const tutti_train_options *sizes)
 {
     tutti_model *model = NULL;
@@ -41,7 +42,7 @@ static uint64_t bytes_of(const struct tutti_trainer *t, const tutti_train_option
     return bytes;
 }
 
-/* The largest multiple of `unit` below what `size` (of `sizes`) is that fits; 0: none. */
+/* Returns the largest multiple of `unit` below `size` (of `sizes`) that fits; 0: none. */
 static int64_t largest(const struct tutti_trainer *t, tutti_train_options *sizes, int64_t *size, int64_t unit,
                        uint64_t left)
 {
@@ -87,12 +88,12 @@ tutti_status tti_trainer_fits(const struct tutti_trainer *t, tutti_error *error)
 
 struct shortage {
     const struct tutti_trainer *trainer;
-    size_t needed, free; /* of this rank; of what its host has left, an even part */
-    bool helped;         /* one of what is proposed is enough */
+    size_t needed, free; /* this rank's need; and an even part of what its host has left */
+    bool helped;         /* one of the proposals is enough */
     char text[160];      /* "; --recompute saves 3.9 GiB, --zero 1 saves 1.2 GiB" */
 };
 
-/* Adds an option to the text if it saves something; true: it is enough. */
+/* Adds an option to the text if it saves something; returns true if it is enough. */
 static bool propose(struct shortage *shortage, const tutti_train_options *options, const char *flag)
 {
     tutti_train_about about;
@@ -107,7 +108,7 @@ static bool propose(struct shortage *shortage, const tutti_train_options *option
     return needed <= shortage->free;
 }
 
-/* No copies; recomputation; and the first stage of zero that is enough, or else the last one. */
+/* Proposes no copies; recomputation; and the first stage of zero that is enough, or else the last one. */
 static void propose_all(struct shortage *shortage)
 {
     const struct tutti_trainer *t = shortage->trainer;
@@ -129,7 +130,7 @@ static void propose_all(struct shortage *shortage)
     }
 }
 
-/* "activations 5.2 GiB": what takes most. */
+/* Writes what takes most memory: "activations 5.2 GiB". */
 static void say_most(const tutti_train_about *about, char *text, size_t bytes)
 {
     const struct {
@@ -149,7 +150,7 @@ static void say_most(const tutti_train_about *about, char *text, size_t bytes)
     (void)snprintf(text, bytes, "%s %s", rows[most].name, tti_bytes_text(rows[most].bytes, had));
 }
 
-/* "(stage 1)", "(stages 0 and 3)" */
+/* Writes "(stage 1)" or "(stages 0 and 3)". */
 static void say_stages(const struct tutti_trainer *t, char *text, size_t bytes)
 {
     size_t used = 0;
@@ -163,7 +164,7 @@ static void say_stages(const struct tutti_trainer *t, char *text, size_t bytes)
     if (used > 0 && used < bytes) (void)snprintf(text + used, bytes - used, ")");
 }
 
-/* Images that are held from before a loss need not be made again. */
+/* Returns the bytes to take: images that are held from before a loss need not be made again. */
 static size_t bytes_to_take(const struct tutti_trainer *t, const tutti_train_about *about)
 {
     const size_t held = tti_held_bytes(t->held);
@@ -189,12 +190,12 @@ static tutti_status refuse(const struct tutti_trainer *t, const tutti_train_abou
 
 /* ---- All ranks of a host --------------------------------------------------------------------------------------- */
 
-/* What one of them needs, and what it sees left of the host's memory. */
+/* The need of one rank, and the free memory of the host that it sees. */
 struct share {
     uint64_t needed, left;
 };
 
-/* Those of this host, in order. To be freed with tti_free. */
+/* Gathers those of this host, in order. Freed with tti_free. */
 static tutti_status gather_shares(tutti_comm *host, struct share mine, struct share **all, tutti_error *error)
 {
     const size_t ranks = (size_t)tutti_size(host);
@@ -202,17 +203,17 @@ static tutti_status gather_shares(tutti_comm *host, struct share mine, struct sh
     tutti_status status = TUTTI_OK;
     if (*all == NULL)
         status = tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for what %zu ranks of a host need", ranks);
-    TTI_TRY(tti_agree(host, status, error)); /* the others would gather without it */
+    TTI_TRY(tti_agree(host, status, error)); /* the others would gather without this rank */
     status = tutti_all_gather(tti_inside(host, "trainer", "memory"), &mine, *all, 2, TUTTI_U64);
     if (status != TUTTI_OK) *error = *tutti_comm_error(host);
     return status;
 }
 
-/* Of ranks that do not fit together, the one that needs most is refused. */
+/* If ranks do not fit together, the one that needs most is refused. */
 static tutti_status check_host(const struct tutti_trainer *t, const tutti_train_about *about,
                                const struct share *shares, int rank, tutti_error *error)
 {
-    double needed = 0; /* these may be large numbers of large numbers */
+    double needed = 0; /* the sum may be too large for integers */
     uint64_t left = UINT64_MAX;
     int most = 0;
     for (int r = 0; r < t->host_ranks; r++) {

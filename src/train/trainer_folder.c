@@ -23,7 +23,7 @@ tutti_status tti_trainer_take_folder(struct tutti_trainer *t, tutti_error *error
     return TUTTI_OK;
 }
 
-/* A file that only this run makes. The next save removes it where we were stopped before we could. */
+/* Names a file that only this run makes. The next save removes it if this run ended before it could. */
 static void probe_name(const struct tutti_trainer *t, uint64_t token, char path[PATH_MAX])
 {
     (void)snprintf(path, PATH_MAX, "%s/" TTI_SAVING_PREFIX "shared-%016llx", t->options.save,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where the gradients of micro-batches go, and how they are added up (micro.h).
+ * Finds where the gradients of micro-batches go, and adds them up (micro.h).
  */
 #include "base/alloc.h"
 #include "base/status.h"
@@ -21,7 +21,7 @@ tutti_status tti_trainer_make_scratch(struct tutti_trainer *t, tutti_error *erro
     return TUTTI_OK;
 }
 
-/* A buffer by its number; `tied`: of the gradients of the layer that shares a tensor. */
+/* Returns a buffer by its number; `tied`: of the gradients of the layer that shares a tensor. */
 static float *buffer_of(const struct tutti_trainer *t, int number, bool tied)
 {
     const int *bounds;

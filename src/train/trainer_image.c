@@ -8,7 +8,7 @@
 #include <assert.h>
 #include <string.h>
 
-/* In front of the numbers, which begin on a line of their own. */
+/* The head before the numbers, which begin on a cache line of their own. */
 struct head {
     uint64_t step;
     tutti_train_step taken;
@@ -20,7 +20,7 @@ _Static_assert(sizeof(struct head) <= HEAD_BYTES, "the head has its place");
 
 /* ---- Classes --------------------------------------------------------------------------------------------------- */
 
-/* Ranks that own everything together. */
+/* Returns how many ranks own everything together. */
 static int owners(const struct tutti_trainer *t)
 {
     return t->options.zero > 0 ? t->size / t->ddp->zero.replicas : 1;
@@ -41,7 +41,7 @@ int tti_image_class(const struct tutti_trainer *t, int rank)
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
-/* By its name: a trainer that is only planned has no optimizer. */
+/* Counts by name, since a trainer that is only planned has no optimizer. */
 static int states(const struct tutti_trainer *t)
 {
     int count = 0;

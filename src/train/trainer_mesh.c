@@ -20,7 +20,7 @@ static int find_name(const char *name, size_t length)
     return -1;
 }
 
-/* One "pipe=2"; sizes that were not read yet are 0. */
+/* Reads one "pipe=2"; sizes that were not read yet are 0. */
 static tutti_status read_dimension(const char *text, const char *word, size_t length, int *sizes, tutti_error *error)
 {
     const char *equals = memchr(word, '=', length);
@@ -38,7 +38,8 @@ static tutti_status read_dimension(const char *text, const char *word, size_t le
     return TUTTI_OK;
 }
 
-/* With the numbers next to these that would do. `needed` is a whole mesh, or all of it but data where that is not given. */
+/* Refuses the number of ranks, and names the nearest ones that would do. `needed`: ranks of the whole mesh, or without
+ * `data` if its size is not given. */
 static tutti_status refuse_ranks(const char *text, int ranks, int64_t needed, int data, tutti_error *error)
 {
     char nearest[64] = "";
@@ -52,7 +53,7 @@ static tutti_status refuse_ranks(const char *text, int ranks, int64_t needed, in
                          data > 0 ? "" : "a multiple of ", (long long)needed, ranks, nearest);
 }
 
-/* Data gets the ranks that are left where its size is not given. */
+/* Completes the sizes: `data` gets the ranks that are left if its size is not given. */
 static tutti_status fit_ranks(const char *text, int ranks, int *sizes, tutti_error *error)
 {
     const int data = sizes[TTI_MESH_DATA];

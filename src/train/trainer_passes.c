@@ -11,8 +11,8 @@
 #include <string.h>
 
 /* ---- Failures -------------------------------------------------------------------------------------------------- */
-/* What fails on one rank alone (data, the model) must not keep the others waiting: the rank notes it, makes the step's
- * collective calls all the same, and gather_losses tells everyone. What fails in a comm fails on all by itself. */
+/* A failure on one rank alone (data, the model) must not keep the others waiting: the rank notes it, makes the step's
+ * collective calls all the same, and gather_losses tells all ranks. A failure of a comm is one on all ranks already. */
 
 tutti_status tti_trainer_own_failed(struct tutti_trainer *t, tutti_status status)
 {
@@ -43,8 +43,8 @@ tutti_status tti_trainer_comm_failed(struct tutti_trainer *t, tutti_status statu
 
 /* ---- Samples --------------------------------------------------------------------------------------------------- */
 
-/* Sample `index` of the data into place `at` of the pass. One that does not count is there, for the shapes, but has no
- * part in the loss. */
+/* Reads sample `index` of the data into place `at` of the pass. A sample that does not count is there for the shapes,
+ * but has no part in the loss. */
 static tutti_status fill_sample(struct tutti_trainer *t, bool held_out, uint64_t index, int64_t at, bool counts)
 {
     int64_t rows = tutti_model_rows(t->model);
@@ -63,7 +63,7 @@ static tutti_status fill_sample(struct tutti_trainer *t, bool held_out, uint64_t
     return TUTTI_OK;
 }
 
-/* In place of a sample that cannot be read, where others count on this rank's part of the pass. */
+/* Fills in for a sample that cannot be read, if others count on this rank's part of the pass. */
 static void fill_nothing(struct tutti_trainer *t, int64_t at)
 {
     const int64_t rows = tutti_model_rows(t->model);
@@ -71,7 +71,7 @@ static void fill_nothing(struct tutti_trainer *t, int64_t at)
     for (int64_t i = 0; i < rows; i++) t->targets[at * rows + i] = -1;
 }
 
-/* A validation's samples end where the held-out ones, or those asked for, do. */
+/* A validation's samples end with the held-out ones, or with as many as were asked for. */
 uint64_t tti_trainer_last_index(const struct tutti_trainer *t, bool held_out)
 {
     uint64_t asked = (uint64_t)t->options.val_samples, have = t->about.held_out_samples;
@@ -123,14 +123,15 @@ tutti_status tti_fill_batch(struct tutti_trainer *t, struct tti_span samples, bo
 
 /* ---- Passes ---------------------------------------------------------------------------------------------------- */
 
-/* True if a pass failed because ranks that share the width, or the batch, could not meet: no failure of this rank's own. */
+/* Returns true if a pass failed because ranks that share the width, or the batch, could not meet: that is no failure of
+ * this rank's own. */
 static bool is_lost(const struct tutti_trainer *t, tutti_status status)
 {
     return status != TUTTI_OK && (tti_trainer_width_lost(t) || tti_trainer_batch_lost(t));
 }
 
-/* Forward, and backward as `how` says (NULL: none). With zero 2 and 3, and with layers that look at the whole batch, the others
- * count on this rank's part of the pass: where it fails by itself, it makes the pass without samples. */
+/* Does forward, and backward as `how` says (NULL: none). With zero 2 and 3, and with layers that depend on the whole
+ * batch, the others count on this rank's part of the pass: if it fails by itself, it makes the pass without samples. */
 static tutti_status run_pass(struct tutti_trainer *t, tutti_status filled, tutti_batch *batch, tutti_loss *losses,
                              const tutti_backward *how)
 {
@@ -154,7 +155,7 @@ static tutti_status run_pass(struct tutti_trainer *t, tutti_status filled, tutti
     if (status == TUTTI_OK && how != NULL) status = model_failed(t, tutti_pass_backward(t->pass, how));
     if (how != NULL) tti_timeline_add(t, began);
     if (is_lost(t, status)) t->gone = status;
-    if (t->gone != TUTTI_OK) t->failed = TUTTI_OK; /* no failure of this rank's own */
+    if (t->gone != TUTTI_OK) t->failed = TUTTI_OK; /* this is no failure of this rank's own */
     return tti_trainer_comm_failed(t, t->gone != TUTTI_OK ? t->gone : status);
 }
 
@@ -168,7 +169,7 @@ void tti_set_grains(struct tutti_trainer *t, struct tti_span grains, tutti_batch
     batch->grains = (int)count;
 }
 
-/* A pass over cells lo..hi, at most a piece. Losses go to trainer->losses. */
+/* Makes a pass over cells lo..hi, at most a piece. Losses go to trainer->losses. */
 static tutti_status run_cells(struct tutti_trainer *t, struct tti_span cells, bool held_out, uint64_t first_index,
                               const tutti_backward *how)
 {
@@ -208,7 +209,7 @@ static uint64_t first_of_step(const struct tutti_trainer *t)
     return t->step * (uint64_t)t->options.batch;
 }
 
-/* What workers of parameter servers have computed is pushed when all of it is there. */
+/* Begins a pass. Workers of parameter servers push their gradients only when all are computed. */
 static tutti_status begin_pass(struct tutti_trainer *t, bool last)
 {
     if (t->server != NULL) return TUTTI_OK;
@@ -216,7 +217,7 @@ static tutti_status begin_pass(struct tutti_trainer *t, bool last)
     return tti_trainer_comm_failed(t, tti_tie_begin(&t->tie, last));
 }
 
-/* What was not ready layer by layer. */
+/* Makes ready the gradients that did not become ready layer by layer. */
 static tutti_status all_ready(struct tutti_trainer *t)
 {
     if (t->server != NULL) return TUTTI_OK;
@@ -249,7 +250,7 @@ static tutti_status backward_pipeline(struct tutti_trainer *t)
     return passing ? TUTTI_OK : all_ready(t);
 }
 
-/* Passes of all ranks together, each a subtree of all grains. */
+/* Makes the passes of all ranks together, each a subtree of all grains. */
 static tutti_status backward_together(struct tutti_trainer *t)
 {
     for (int p = 0; p < t->passes; p++) {
@@ -283,8 +284,8 @@ static tutti_status fast_pass(struct tutti_trainer *t, struct tti_span samples, 
     return TUTTI_OK;
 }
 
-/* Calls fast_pass on parts of this rank's samples that fit; a rank may have none, and makes no pass then unless others count on
- * it. */
+/* Calls fast_pass on parts of this rank's samples that fit; a rank may have none, and then makes no pass unless others
+ * count on it. */
 static tutti_status fast_passes(struct tutti_trainer *t, bool held_out, uint64_t first_index)
 {
     struct tti_span all = tti_cell_samples(t, t->mine.lo);
@@ -301,7 +302,7 @@ static tutti_status fast_passes(struct tutti_trainer *t, bool held_out, uint64_t
     return tti_trainer_comm_failed(t, t->ready_status);
 }
 
-/* The same with zero 2 and 3: as many passes on every rank, and each sends its gradients. */
+/* Does the same with zero 2 and 3: every rank makes as many passes, and each sends its gradients. */
 static tutti_status fast_together(struct tutti_trainer *t, bool held_out, uint64_t first_index)
 {
     const struct tti_span all = tti_cell_samples(t, t->mine.lo);

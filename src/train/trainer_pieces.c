@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A rank sends another one what it is to give of that one's piece: runs of floats, each after two words that say where in the
- * piece it goes and how many it has. So who writes a piece need not know who has what.
+ * A rank sends another one the data that it has of that one's piece: runs of floats, each after two words that say
+ * where in the piece it goes and how many floats it has. So the rank that writes a piece need not know where its data
+ * are.
  */
 #define TUTTI_NO_CALL_SITES
 #include "train/trainer_pieces.h"
@@ -11,7 +12,8 @@
 #include "train/trainer.h"
 #include <string.h>
 
-enum { HEAD = 2, MOST_WORDS = (HEAD + 1) * (TTI_PIECE_BYTES / 4) }; /* of one piece: each float a run */
+/* words of one piece, if each float is a run of its own */
+enum { HEAD = 2, MOST_WORDS = (HEAD + 1) * (TTI_PIECE_BYTES / 4) };
 
 _Static_assert(sizeof(float) == sizeof(uint32_t), "floats are sent as words");
 
@@ -64,7 +66,7 @@ static void copy_run(void *context, size_t first, size_t count, float *values)
     memcpy(pieces->bytes + (pieces->at + first * sizeof(float)), values, count * sizeof *values);
 }
 
-/* Who the piece is for, and what is done with this rank's runs of it. */
+/* The rank that gets the piece, and the function for this rank's runs of it. */
 struct gift {
     struct tti_pieces *pieces;
     int to;
@@ -88,7 +90,7 @@ static void give(struct tti_pieces *pieces, size_t round, size_t number, int to,
     if (piece.file != NULL) tti_range_walk(&piece, give_tensor, &gift);
 }
 
-/* Everything for others, rank by rank; what is for this rank it takes itself. */
+/* Sends the data for other ranks, rank by rank; data for this rank are taken at once. */
 static void give_all(struct tti_pieces *pieces, size_t round, size_t number, tti_array_run *run)
 {
     pieces->made = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A step of a model that is cut into stages. Micro-batches are those of micro.h, so sums over grains are in the canonical tree
- * whatever the table; the table's weights come in the order of micro-batches, which is checked. Validation runs the same table
- * with backward steps that do nothing.
+ * A step of a model that is cut into stages. Micro-batches are those of micro.h, so sums over grains are in the
+ * canonical tree whatever the table; the table's weights must come in the order of micro-batches, which is checked.
+ * Validation runs the same table with backward steps that do nothing.
  */
 #define TUTTI_NO_CALL_SITES
 #include "train/trainer_pipeline.h"
@@ -25,7 +25,7 @@ static bool is_named(const char *name)
     return false;
 }
 
-/* What a rank can have at most: it has so many grains, and runs the table so often in a step. */
+/* Returns the most micro-batches that a rank can have: by its grains, and how often it runs the table in a step. */
 static int64_t most_micros(const struct tutti_trainer *t)
 {
     int64_t grains = ((int64_t)t->cells + t->size - 1) / t->size;
@@ -71,7 +71,7 @@ static tutti_status read_table(struct tutti_trainer *t, struct tti_trainer_pipel
     return TUTTI_OK;
 }
 
-/* With the numbers that would do. */
+/* Refuses the number, and says which numbers would do. */
 static tutti_status too_many_micros(const struct tutti_trainer *t, int micros, tutti_error *error)
 {
     const int64_t most = most_micros(t), each = t->options.accumulate, needed = micros * each * t->size;
@@ -184,7 +184,8 @@ tutti_status tti_trainer_pipeline_cut(struct tutti_trainer *t, tutti_error *erro
 
 /* ---- Micro-batches --------------------------------------------------------------------------------------------- */
 
-/* The cells of a micro-batch; with zero 2 and 3 those of a pass of all ranks, and the last ones may be empty on all. */
+/* Returns the cells of a micro-batch; with zero 2 and 3 those of a pass of all ranks, and the last ones may be empty on
+ * all. */
 static struct tti_span cells_of(const struct tutti_trainer *t, int micro)
 {
     if (!tti_trainer_passing_gradients(t)) return t->micros.grains[micro];
@@ -203,7 +204,7 @@ size_t tti_trainer_pipeline_samples(const struct tutti_trainer *t)
     return samples;
 }
 
-/* The first stage reads samples, the last one what should come of them. */
+/* Fills in the samples: the first stage reads inputs, the last one targets. */
 static void fill_all(struct tutti_trainer *t, bool held_out, uint64_t first_index)
 {
     struct tti_trainer_pipeline *p = t->pipeline;
@@ -234,7 +235,7 @@ static int micro_of(const struct tutti_trainer *t, const tutti_pipeline_call *ca
     return t->pipeline->round * t->pipeline->about.micros + call->micro;
 }
 
-/* The part of this rank's samples that a micro-batch has. */
+/* Returns the part of this rank's samples that a micro-batch has. */
 static tutti_batch batch_of(const struct tutti_trainer *t, const tutti_pipeline_call *call)
 {
     const struct tti_trainer_pipeline *p = t->pipeline;
@@ -256,7 +257,7 @@ static tutti_batch batch_of(const struct tutti_trainer *t, const tutti_pipeline_
 static tutti_status forward(void *context, const tutti_pipeline_call *call)
 {
     struct tutti_trainer *t = context;
-    /* Where samples could not be read. */
+    /* samples could not be read */
     if (t->failed != TUTTI_OK && !tti_trainer_goes_on(t)) {
         (void)snprintf(call->reason, TUTTI_PIPELINE_REASON_BYTES, "%.250s", t->error.text);
         return t->failed;
@@ -276,7 +277,7 @@ static tutti_status forward(void *context, const tutti_pipeline_call *call)
 static const int parts[TUTTI_PIPELINE_PARTS] = {
     [TUTTI_PIPELINE_INPUT] = TUTTI_BACKWARD_INPUT, [TUTTI_PIPELINE_WEIGHTS] = TUTTI_BACKWARD_WEIGHTS};
 
-/* A pass of all ranks that share the batch, over one stage: where its gradients go. */
+/* Begins a pass of all ranks that share the batch, over one stage: sets where its gradients go. */
 static tutti_status begin_pass(struct tutti_trainer *t, const tutti_pipeline_call *call, float **tied,
                                tutti_backward *how)
 {
@@ -295,7 +296,7 @@ static tutti_status begin_pass(struct tutti_trainer *t, const tutti_pipeline_cal
     return TUTTI_OK;
 }
 
-/* With zero 2 and 3: gradients are sent as soon as they are there. */
+/* With zero 2 and 3: gradients are sent as soon as they are ready. */
 static tutti_status backward_passing(struct tutti_trainer *t, const tutti_pipeline_call *call)
 {
     const struct tti_stage *stage = &t->pipeline->stages[call->chunk];
@@ -390,9 +391,9 @@ void tti_trainer_pipeline_free(struct tutti_trainer *t)
 
 /* ---- A step ---------------------------------------------------------------------------------------------------- */
 
-/* A run that failed has ended on all ranks of the pipe. Where ranks that share the width or the batch could not meet, that is
- * why. With zero 2 and 3, and where layers look at the whole
- * batch, those that share the batch wait in passes that will not come: they are told. */
+/* Notes a run that failed; it has ended on all ranks of the pipe. If ranks that share the width or the batch could not
+ * meet, that is the reason. With zero 2 and 3, and if layers depend on the whole batch, the ranks that share the batch
+ * wait in passes that will not come: they are told. */
 static tutti_status run_failed(struct tutti_trainer *t, tutti_status status, const tutti_error *error)
 {
     t->pipeline->broken = true;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a trainer takes in one rank's memory, of one that is there and of one that is only planned. A planned trainer is made by
- * the same functions as any other, in the same order, for any rank of any number: it has no comm, gets no memory for numbers,
- * and nobody is told of it. So what a plan says of a layout, refusals included, is what the trainer would.
+ * Computes a trainer's memory on one rank, for a real trainer or one that is only planned. A planned trainer is made by
+ * the same functions as any other, in the same order, for any rank of any number: it has no comm, gets no memory for
+ * numbers, and tells no other rank. So a plan reports of a layout, refusals included, what the trainer would report.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
@@ -21,7 +21,8 @@ static size_t activation_bytes(const struct tutti_trainer *t)
     return t->pass_bytes + t->batch_bytes + (t->pipeline == NULL ? 0 : tutti_pipeline_bytes(t->pipeline->runner));
 }
 
-/* The gradient of a layer that shares a tensor is one that is about to be sent. */
+/* Returns the bytes for communication. The gradient of a layer that shares a tensor counts here, since it will be
+ * sent. */
 static size_t communication_bytes(const struct tutti_trainer *t)
 {
     return tutti_ddp_bytes(t->ddp) + t->tie.bytes + (t->tie.ddp == NULL ? 0 : tutti_ddp_bytes(t->tie.ddp));
@@ -56,7 +57,7 @@ void tutti_trainer_describe(const tutti_trainer *t, tutti_train_about *about)
 
 static tutti_status make_planned(const struct tutti_trainer *like, struct tutti_trainer **trainer, tutti_error *error);
 
-/* Two images of the rank's own, and two of the rank whose images it keeps, which is planned for that. */
+/* Plans two images of the rank's own, and two of the rank for which it keeps images, which is planned for that. */
 static tutti_status plan_copies(struct tutti_trainer *t, tutti_error *error)
 {
     int owner;

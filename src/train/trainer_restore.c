@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Going on in a world that was rebuilt. Each rank that has lived through the loss keeps what it has of images, is made anew on the
- * new comm together with those that were started again, and tells what it has. All find the same newest step of which every
- * class's image is somewhere; whoever has not its own gets it. Where there is none, it goes on from the checkpoint.
+ * Goes on in a world that was rebuilt. Each rank that has lived through the loss keeps its images, is made anew on the
+ * new comm together with those that were started again, and tells which images it has. All find the same newest step
+ * for which some rank has the image of every class; a rank without its own gets it. If there is none, all go on from
+ * the checkpoint.
  *
- * What is held is freed only when this rank is whole again: if another one is lost meanwhile, it is there for the next attempt.
+ * Held images are freed only when this rank is restored: if another one is lost meanwhile, they are there for the next
+ * attempt.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
@@ -17,7 +19,7 @@
 
 /* ---- What is held ---------------------------------------------------------------------------------------------- */
 
-/* Where every rank has everything, that is what it has now: its state was changed at once by a whole step, or not at all. */
+/* Holds the present state, if every rank has everything: a whole step has changed it at once, or not at all. */
 static void hold_state(struct tutti_trainer *t)
 {
     t->held = tti_calloc(1, sizeof *t->held);
@@ -30,7 +32,7 @@ static void hold_state(struct tutti_trainer *t)
     tti_image_take(t, image);
 }
 
-/* A trainer that is unmade holds it from before. */
+/* Holds this rank's state. A trainer whose restoring failed holds it from before. */
 static void hold(struct tutti_trainer *t)
 {
     (void)tti_copies_wait(t);
@@ -39,9 +41,9 @@ static void hold(struct tutti_trainer *t)
 
 /* ---- What all have --------------------------------------------------------------------------------------------- */
 
-/* What a rank tells of itself. */
+/* The images that a rank has. */
 struct had {
-    uint64_t wanted; /* bytes of its image */
+    uint64_t wanted; /* the size of its image */
     struct {
         uint64_t rank, step, bytes;
     } images[TTI_IMAGES];
@@ -61,7 +63,7 @@ static struct had tell(const struct tutti_trainer *t)
     return had;
 }
 
-/* Which of its images is of that rank's class and step; -1: none. */
+/* Returns which of the holder's images has that rank's class and step; -1: none. */
 static int find_image(const struct tutti_trainer *t, const struct had *all, int holder, int rank, uint64_t step)
 {
     for (int i = 0; i < TTI_IMAGES; i++)
@@ -71,7 +73,7 @@ static int find_image(const struct tutti_trainer *t, const struct had *all, int 
     return -1;
 }
 
-/* Who gives a rank its image: itself, or the lowest one that has it; -1: nobody. */
+/* Returns the rank that gives a rank its image: itself, or the lowest one that has it; -1: none. */
 static int find_giver(const struct tutti_trainer *t, const struct had *all, int rank, uint64_t step)
 {
     if (find_image(t, all, rank, rank, step) >= 0) return rank;
@@ -87,7 +89,7 @@ static bool is_whole(const struct tutti_trainer *t, const struct had *all, uint6
     return true;
 }
 
-/* TTI_NO_STEP: there is none. */
+/* Returns the newest step for which all images exist; TTI_NO_STEP: there is none. */
 static uint64_t find_newest(const struct tutti_trainer *t, const struct had *all)
 {
     uint64_t newest = TTI_NO_STEP, refused = TTI_NO_STEP;
@@ -105,7 +107,7 @@ static uint64_t find_newest(const struct tutti_trainer *t, const struct had *all
 
 /* ---- Giving ---------------------------------------------------------------------------------------------------- */
 
-/* Where this rank's own image is, or comes to lie. */
+/* Returns the place of this rank's own image, which it has or will get. */
 static struct tti_image *own_image(struct tutti_trainer *t, const struct had *all, uint64_t step, tutti_error *error)
 {
     const int mine = find_image(t, all, t->world_rank, t->world_rank, step);
@@ -121,7 +123,7 @@ static struct tti_image *own_image(struct tutti_trainer *t, const struct had *al
     return NULL;
 }
 
-/* In the order of ranks, which is the same for all: nobody waits for one that waits for it. */
+/* Gives images in the order of ranks, which is the same for all: no rank waits for one that waits for it. */
 static tutti_status give_images(struct tutti_trainer *t, const struct had *all, uint64_t step, struct tti_image *own)
 {
     for (int r = 0; r < t->world_size; r++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Resuming. Rank 0 finds the newest checkpoint that is whole; then each rank reads what it is to have of it, whatever ranks the
- * run had that saved it.
+ * Resumes. Rank 0 finds the newest complete checkpoint; then each rank reads its part of it, whatever the ranks of the
+ * run that saved it.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
@@ -17,8 +17,8 @@
 
 /* ---- Is it of this run ----------------------------------------------------------------------------------------- */
 
-/* Options that a model is made of must be those of the checkpoint. Others may change; those that change what the run
- * computes are said. */
+/* Options that determine the model must be those of the checkpoint. Others may change; a change that affects the run's
+ * results is logged. */
 static tutti_status compare_options(const struct tutti_trainer *t, const tutti_checkpoint *checkpoint,
                                     tutti_error *error)
 {
@@ -44,7 +44,7 @@ static tutti_status compare_options(const struct tutti_trainer *t, const tutti_c
     return TUTTI_OK;
 }
 
-/* Another CPU type or matrix library rounds otherwise: the run goes on, but no longer to the same bits. */
+/* Another CPU type or matrix library rounds in another way: the run goes on, but its bits may differ. */
 static void compare_machine(const tutti_checkpoint *checkpoint)
 {
     const struct {
@@ -61,7 +61,8 @@ static void compare_machine(const tutti_checkpoint *checkpoint)
     }
 }
 
-/* Models without a tied weight and in one width grain, and --fast, have the sums that they always had. */
+/* Warns of another order of sums. For models without a tied weight and with one width grain, and for --fast, it has
+ * never changed. */
 static void compare_sums(const struct tutti_trainer *t, const tutti_checkpoint *checkpoint)
 {
     const char *note = tutti_checkpoint_note(checkpoint, "layout.sums");
@@ -74,7 +75,7 @@ static void compare_sums(const struct tutti_trainer *t, const tutti_checkpoint *
                 "from those of a run that was never stopped");
 }
 
-/* Checkpoints that do not note it are of models that were not cut. */
+/* Checkpoints without this note are of models that were not cut. */
 static void compare_width(const struct tutti_trainer *t, const tutti_checkpoint *checkpoint)
 {
     const char *note = tutti_checkpoint_note(checkpoint, "layout.width_grains");
@@ -92,8 +93,8 @@ enum { WINDOW = TTI_PIECE_BYTES / 4 }; /* elements that are read at a time */
 
 /* A part of a tensor in the file. */
 struct window {
-    struct tti_span needed; /* of its elements, this rank's are from the first to the last of these */
-    const float *values;    /* of `needed` */
+    struct tti_span needed; /* from the first to the last of this rank's elements in it */
+    const float *values;    /* values of `needed` */
 };
 
 static void extend_run(void *context, size_t first, size_t count, float *values)
@@ -142,7 +143,8 @@ static tutti_status read_arrays(const struct tutti_trainer *t, const tutti_check
     return status;
 }
 
-/* With parameter servers and staleness every worker's step is an update; else as many as steps. */
+/* Returns the updates. With parameter servers and staleness every worker's step is an update; otherwise there are as
+ * many as steps. */
 static uint64_t updates_of(const tutti_checkpoint *checkpoint)
 {
     const char *note = tutti_checkpoint_note(checkpoint, "layout.updates");
@@ -161,7 +163,7 @@ static tutti_status read_checkpoint(struct tutti_trainer *t, uint64_t *updates, 
     return status;
 }
 
-/* The newest that is whole, every byte of it. */
+/* Opens the newest checkpoint that is complete, and checks every byte of it. */
 static tutti_status find_checkpoint(struct tutti_trainer *t, tutti_error *error)
 {
     tutti_checkpoint *checkpoint = NULL;

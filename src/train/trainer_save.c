@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Saving. All ranks write ranges of the files. Nothing in a checkpoint depends on how many ranks there were or on what each
- * had: parameters, optimizer state and the number of steps are all there is to go on from. A rank needs memory for a few
- * pieces of 1 MiB only, unless it saves in the background.
+ * Saves. All ranks write ranges of the files. Nothing in a checkpoint depends on the number of ranks or on the part of
+ * each: parameters, optimizer state and the number of steps are enough to go on from. A rank only needs memory for a
+ * few pieces of 1 MiB, unless it saves in the background.
  */
 #define TUTTI_NO_CALL_SITES
 #include "train/trainer_save.h"
@@ -52,8 +52,8 @@ static void make_notes(const struct tutti_trainer *t, uint64_t hash, struct tti_
     add_number(notes, "weights_hash", hash, "%016llx");
 }
 
-/* What transformers' GPT2LMHeadModel.from_pretrained needs to know beside the tensors; NULL: no memory. Ids that begin and
- * end texts are not known here, so there are none. */
+/* Returns the configuration that transformers' GPT2LMHeadModel.from_pretrained needs besides the tensors; NULL: no
+ * memory. Ids that begin and end texts are not known here, so there are none. */
 static char *make_gpt2_config(const struct tutti_trainer *t)
 {
     const tutti_train_options *o = &t->options;
@@ -71,7 +71,7 @@ static char *make_gpt2_config(const struct tutti_trainer *t)
 
 /* ---- Writing --------------------------------------------------------------------------------------------------- */
 
-/* Everyone learns of the first rank that failed. */
+/* Tells all ranks of the first rank that failed. */
 static tutti_status agree(struct tutti_trainer *t, tutti_status status)
 {
     return tti_agree(tti_trainer_comm(t), status, &t->error);
@@ -82,7 +82,7 @@ static tutti_status no_memory(struct tutti_trainer *t)
     return tti_error_set(&t->error, TUTTI_ERR_MEMORY, 0, "no memory to save a checkpoint");
 }
 
-/* A rank that cannot write goes on to give the others what it has. */
+/* Writes the pieces. A rank that cannot write goes on to give the others its data. */
 static tutti_status write_pieces(struct tti_pieces *pieces, struct tti_range_writer *writer, char *bytes)
 {
     const size_t rounds = tti_range_rounds(pieces->plan, pieces->size);
@@ -111,7 +111,7 @@ static tutti_status write_ranges(struct tti_pieces *pieces, const char *folder, 
 
 /* ---- From the beginning to the end ----------------------------------------------------------------------------- */
 
-/* The same on all ranks. */
+/* Prepares the save; the same on all ranks. */
 static tutti_status prepare(struct tutti_trainer *t, uint64_t hash, struct tti_save *save)
 {
     save->notes = tti_calloc(1, sizeof *save->notes);
@@ -143,7 +143,7 @@ tutti_status tti_save_begin(struct tutti_trainer *t, struct tti_save *save)
     return status;
 }
 
-/* Of each part one rank has the hash, and the others 0. */
+/* Ends the save. For each part one rank has the hash, and the others 0. */
 tutti_status tti_save_end(struct tti_save *save, tutti_comm *comm, int keep, tutti_status written, tutti_error *error)
 {
     TTI_TRY(tti_agree(comm, written, error));
@@ -185,7 +185,7 @@ static tutti_status save_now(struct tutti_trainer *t)
     return status;
 }
 
-/* One worker saves. */
+/* Saves with parameter servers: one worker does it. */
 static tutti_status save_from_servers(struct tutti_trainer *t)
 {
     bool saves = false;

@@ -58,7 +58,7 @@ tutti_status tti_trainer_server_check(const struct tutti_trainer *t, tutti_error
 
 /* ---- Making ------------------------------------------------------------------------------------------------------- */
 
-/* A comm's collective that is a part of the trainer's call. */
+/* Returns the comm of all, for a collective that is a part of the trainer's call. */
 static tutti_comm *all_of(const struct tutti_trainer *t, const char *what)
 {
     return tti_inside(tutti_at(t->server->all, t->here.file, t->here.line), "trainer", what);
@@ -85,7 +85,7 @@ tutti_status tti_trainer_server_split(struct tutti_trainer *t, tutti_error *erro
     const bool works = tutti_rank(all) < t->server->workers;
     tutti_status status = tutti_comm_split(all_of(t, "workers"), works ? tutti_rank(all) : -1, 0, &t->server->own);
     if (status != TUTTI_OK) *error = *tutti_comm_error(all);
-    t->comm = t->server->own; /* of a server NULL: nothing but a plan */
+    t->comm = t->server->own; /* NULL on a server, which only has a plan */
     t->world_rank = 0;
     t->world_size = 1;
     return status;
@@ -134,7 +134,7 @@ static tutti_status server_failed(const struct tutti_trainer *t, tutti_status st
     return status;
 }
 
-/* Worker 0 has read it. */
+/* Gives a checkpoint to the servers; worker 0 has read it. */
 static tutti_status give_checkpoint(struct tutti_trainer *t, tutti_error *error)
 {
     struct tti_trainer_server *s = t->server;
@@ -221,7 +221,7 @@ tutti_status tti_trainer_server_sync(const struct tutti_trainer *t)
     return meet(t, NULL, &met);
 }
 
-/* The losses of this worker's cells. */
+/* Lists the losses of this worker's cells. */
 static size_t list_losses(const struct tutti_trainer *t, struct tti_server_loss *losses)
 {
     size_t count = 0;
@@ -269,7 +269,7 @@ static tutti_status push(struct tutti_trainer *t, double rate, struct tti_server
     return own_error(t, tti_server_push(t->server->server, &push, done));
 }
 
-/* Says where it began, if that was on this rank. */
+/* Reports a value that is not finite, and where it began, if that was on this rank. */
 static tutti_status diverged(struct tutti_trainer *t, double rate)
 {
     const char *text = "in the part of another worker, or in the sum";
@@ -351,7 +351,7 @@ tutti_status tti_trainer_server_save(struct tutti_trainer *t, bool *saves)
     TTI_TRY(own_error(t, meet(t, NULL, &met)));
     *saves = met.lowest == tutti_rank(t->server->all);
     tutti_status status = *saves ? read_all(t, met.updates) : TUTTI_OK;
-    tutti_status last = own_error(t, meet(t, NULL, &unused)); /* those that do not write go on */
+    tutti_status last = own_error(t, meet(t, NULL, &unused)); /* workers that do not write go on */
     return status == TUTTI_OK ? last : status;
 }
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A trainer whose last ranks are parameter servers (server.h). Each of the others, the workers, is a trainer of its own comm of one
- * rank, with its part of the grains; push and pull are in the place of sums, optimizer and spread. On a server's rank the trainer
- * is one that is only planned: it knows the parameters, and has no memory for them.
+ * A trainer whose last ranks are parameter servers (server.h). Each of the others, the workers, is a trainer with a
+ * comm of its one rank, with its part of the grains; push and pull replace sums, optimizer and spread. On a server's
+ * rank the trainer is only planned: it knows the parameters, and has no memory for them.
  *
- * Invariant: between two meetings at the servers (tti_server_meet) no worker pushes. What workers do together, such as a
- * validation, lies between two; who is lost is not waited for.
+ * Invariant: between two meetings at the servers (tti_server_meet) no worker pushes. Everything that workers do
+ * together, such as a validation, lies between two meetings; a lost worker is not waited for.
  */
 #ifndef TTI_TRAIN_TRAINER_SERVER_H
 #define TTI_TRAIN_TRAINER_SERVER_H
@@ -14,32 +14,34 @@
 #include "train/server.h"
 
 struct tti_trainer_server {
-    tutti_server *server; /* NULL while it is made */
+    tutti_server *server; /* NULL while it is being made */
     tutti_comm *all;      /* workers and servers */
-    tutti_comm *own;      /* of a worker: its own alone */
+    tutti_comm *own;      /* a worker's: only its own rank */
     int workers;
-    uint64_t updates;                    /* that the values which this worker has pulled are of, at least */
-    double seconds;                      /* in pushes, pulls and meetings */
+    uint64_t updates;                    /* at least so many updates are in the values that this worker has pulled */
+    double seconds;                      /* time in pushes, pulls and meetings */
     float *states[TTI_OPTIMIZER_STATES]; /* (elements), while a checkpoint is saved or read */
 };
 
-/* Refuses what the options say that does not go together; of one rank by itself. */
+/* Refuses options that do not go together, as far as one rank can tell. */
 tutti_status tti_trainer_server_check(const struct tutti_trainer *trainer, tutti_error *error);
-/* Collective: who works and who serves, before anything else is made. */
+/* Collective: decides which ranks work and which serve, before anything else is made. */
 tutti_status tti_trainer_server_split(struct tutti_trainer *trainer, tutti_error *error);
-/* Collective, with what came of making the trainer on this rank: the servers, with first values or those of a checkpoint. */
+/* Collective; `made`: the result of making the trainer on this rank. Makes the servers, with initial values or those of
+ * a checkpoint. */
 tutti_status tti_trainer_server_make(struct tutti_trainer *trainer, tutti_status made, tutti_error *error);
 void tti_trainer_server_free(struct tutti_trainer *trainer);
 
-/* The worker's calls. After a step's backward: push, then pull. */
+/* The worker's calls. This one pushes and then pulls, after a step's backward. */
 tutti_status tti_trainer_server_step(struct tutti_trainer *trainer, tutti_train_step *step);
 tutti_status tti_trainer_server_validate(struct tutti_trainer *trainer, double *loss);
-/* True if this rank is the one that saves now; its values and states are those of the servers until tti_trainer_server_saved. */
+/* Returns true if this rank saves now; its values and states are those of the servers until
+ * tti_trainer_server_saved. */
 tutti_status tti_trainer_server_save(struct tutti_trainer *trainer, bool *saves);
 void tti_trainer_server_saved(struct tutti_trainer *trainer);
 /* All workers wait for each other and pull the same values. */
 tutti_status tti_trainer_server_sync(const struct tutti_trainer *trainer);
-/* A worker's call on a server's rank. */
+/* Refuses a worker's call on a server's rank. */
 tutti_status tti_trainer_refuse_server(struct tutti_trainer *trainer, const char *call);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where a model is cut into stages. Between two places where it may be cut lies a unit; a stage is one unit or several. Rank 0
- * measures a unit of each kind, forward and backward, on one micro-batch, and all ranks cut by its figures; after a loss by those
- * from before, so that each rank's part stays the same.
+ * Cuts a model into stages. A unit is the part between two places at which the model may be cut; a stage is one unit or
+ * several. Rank 0 measures a unit of each kind, forward and backward, on one micro-batch, and all ranks cut by its
+ * figures; after a loss by those from before, so that each rank's part stays the same.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
@@ -50,7 +50,7 @@ static bool same_unit(const tutti_model *model, struct tti_layers a, struct tti_
 
 /* ---- Measuring ------------------------------------------------------------------------------------------------- */
 
-/* One unit or several by themselves: a model that has their layers only, and a batch of zeros. */
+/* One unit or several by themselves: a model that has only their layers, and a batch of zeros. */
 struct trial {
     tutti_model *model;
     tutti_pass *pass;
@@ -103,7 +103,7 @@ static int64_t grain_samples(const struct tutti_trainer *t)
     return t->options.batch / (int64_t)t->cells;
 }
 
-/* A grain of many rows takes as long for each as one of fewer. */
+/* A grain of many rows takes as long for each row as a smaller one. */
 static int64_t trial_samples(const struct tutti_trainer *t)
 {
     enum { ROWS = 1024 };
@@ -117,7 +117,7 @@ static tutti_status trial_make(const struct tutti_trainer *t, struct tti_layers 
     const int64_t samples = trial_samples(t) * grains;
     tutti_error ignored;
     TTI_TRY(tti_model_make(&t->options, t->about.vocabulary, t->about.features, &trial->model, &ignored));
-    if (tti_trainer_is_planned(t)) TTI_TRY(tti_trainer_cut(t, trial->model, &ignored)); /* its share, alone */
+    if (tti_trainer_is_planned(t)) TTI_TRY(tti_trainer_cut(t, trial->model, &ignored)); /* this rank's share, alone */
     TTI_TRY(tti_model_keep(trial->model, &unit, 1));
     TTI_TRY(tutti_model_bind(trial->model, NULL, NULL));
     TTI_TRY(tutti_model_init(trial->model, 1));
@@ -134,14 +134,15 @@ static tutti_status trial_make(const struct tutti_trainer *t, struct tti_layers 
 
 enum { TIMES_LEAST = 8, TIMES_MOST = 24 };
 
-/* True if layers are to be measured once more: a few times unless that takes long, and often where it takes a moment only. */
+/* Returns true if layers should be measured once more: a few times unless that takes long, and many times if it takes
+ * only a moment. */
 static bool once_more(int times, int64_t spent_ns)
 {
     enum { SHORT_NS = 200000000, LONG_NS = 1000000000 };
     return times == 0 || (times < TIMES_MOST && spent_ns < (times < TIMES_LEAST ? LONG_NS : SHORT_NS));
 }
 
-/* As between two micro-batches: so caches have what they have there. */
+/* Adds up gradients as between two micro-batches, so that the caches have the same contents as there. */
 static void add_gradients(struct trial *trial)
 {
     const float *gradients = tutti_model_gradients(trial->model);
@@ -158,7 +159,7 @@ static tutti_status trial_part(struct trial *trial, int part, double *seconds)
     return status;
 }
 
-/* The first time touches memory that is new, and counts only where it is the only one. */
+/* Returns the typical time. The first one touches new memory, and counts only if it is the only one. */
 static double typical(double *seconds, int count)
 {
     return count < 2 ? seconds[0] : tti_lower_quartile(seconds + 1, (size_t)count - 1);
@@ -187,7 +188,7 @@ tutti_status tti_layers_measure(const struct tutti_trainer *t, struct tti_layers
     return TUTTI_OK;
 }
 
-/* 1 where it cannot be done: then units count alike. */
+/* Measures a unit; returns 1 if that is not possible: then all units count the same. */
 static double measure(const struct tutti_trainer *t, struct tti_layers unit)
 {
     tutti_pipeline_times times;
@@ -218,13 +219,14 @@ static void measure_all(const struct tutti_trainer *t, double *costs)
 
 /* ---- Cutting --------------------------------------------------------------------------------------------------- */
 
-/* Fills stages with units up to a limit, at least one each and one left for each that follows. False: some are left over. */
+/* Fills stages with units up to a limit, at least one each and one left for each later stage. Returns false if some
+ * units are left over. */
 static bool fill_stages(const double *costs, int units, int stages, double limit, int *ends)
 {
     int unit = 0;
     for (int stage = 0; stage < stages; stage++) {
         double sum = costs[unit++];
-        int last = units - (stages - 1 - stage); /* what must be left begins there */
+        int last = units - (stages - 1 - stage); /* the units that must be left begin there */
         while (unit < last && sum + costs[unit] <= limit) sum += costs[unit++];
         if (sum > limit) return false;
         ends[stage] = unit;
@@ -237,7 +239,7 @@ static void balance(const double *costs, int units, int stages, int *ends)
     enum { HALVINGS = 60 };
     double low = 0, high = 0;
     for (int i = 0; i < units; i++) high += costs[i];
-    high *= 1 + 1e-9; /* however it was rounded, all of them fit into one */
+    high *= 1 + 1e-9; /* however it was rounded, all of them fit into one stage */
     for (int i = 0; i < HALVINGS; i++) {
         double middle = (low + high) / 2;
         if (fill_stages(costs, units, stages, middle, ends))
@@ -283,7 +285,7 @@ static tutti_status cut_by_cost(struct tutti_trainer *t, int stages, struct tti_
     return status;
 }
 
-/* The layer with that name, of `length` bytes; -1: there is none. */
+/* Returns the layer with that name, of `length` bytes; -1: there is none. */
 static int find_layer(const tutti_model *model, const char *name, size_t length)
 {
     for (int i = 0; i < model->layer_count; i++)
@@ -291,7 +293,7 @@ static int find_layer(const tutti_model *model, const char *name, size_t length)
     return -1;
 }
 
-/* "h.1.ln_1,ln_f": where each stage but the first begins. */
+/* Cuts at the given layers: "h.1.ln_1,ln_f" says where each stage but the first begins. */
 static tutti_status cut_as_given(const struct tutti_trainer *t, int stages, struct tti_layers *ranges,
                                  tutti_error *error)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Layers that look at the whole batch, in a trainer: their ranks meet in every pass, so each rank makes one pass, with all of
- * its part of the batch. And their states, which change in forward: a step that is not taken leaves them as they were.
+ * Layers that depend on the whole batch, in a trainer: ranks meet in each of its passes, so each rank makes one pass,
+ * with all of its part of the batch. Their states change in forward: a step that is not made restores them.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
@@ -61,7 +61,7 @@ tutti_status tti_trainer_check_passes(const struct tutti_trainer *t, tutti_error
 void tti_trainer_share_batch(const struct tutti_trainer *t, tutti_pass_options *options)
 {
     if (!tti_trainer_collects(t)) return;
-    options->batch = t->mesh.batch; /* NULL where it is only planned */
+    options->batch = t->mesh.batch; /* NULL if it is only planned */
     if (!t->options.fast || tti_trainer_is_planned(t)) options->batch_grains = (int)t->cells;
 }
 
@@ -91,7 +91,7 @@ void tti_trainer_restore_state(const struct tutti_trainer *t)
     if (t->state_before != NULL) memcpy(t->model->state, t->state_before, bytes_of(t));
 }
 
-/* Of one that is cut, each grain by itself, keyed by its number in the model. */
+/* Returns the hash of a state; if it is cut, each grain has a hash of its own, keyed by its number in the model. */
 static uint64_t hash_of(const struct tutti_trainer *t, const tutti_tensor *state)
 {
     const tutti_model *model = t->model;

@@ -20,8 +20,8 @@
 
 enum { STOP = 1, FAILED = 2 };
 
-/* The cells whose losses a rank of the comm tells, in that order: its own, where it has the last layer. Of ranks that share the width,
- * and know the same losses, the first one does. */
+/* Lists the cells whose losses a rank of the comm tells, in that order: its own, if it has the last layer. Of ranks
+ * that share the width, and know the same losses, the first one tells them. */
 static size_t cells_of(const struct tutti_trainer *t, int world_rank, size_t *cells)
 {
     const int last = t->pipeline == NULL ? 0 : t->tie.sharer;
@@ -36,7 +36,7 @@ static size_t cells_of(const struct tutti_trainer *t, int world_rank, size_t *ce
     return count;
 }
 
-/* This rank's message: what it says, then sum and count of each of its cells. Returns where it is. */
+/* Fills in this rank's message: a word of flags, then sum and count of each of its cells. Returns its place. */
 static double *tell_losses(struct tutti_trainer *t)
 {
     size_t cells[t->cells], mine = 0;
@@ -55,7 +55,7 @@ static double *tell_losses(struct tutti_trainer *t)
     return t->gathered + mine;
 }
 
-/* Everyone's losses, and whether someone wants to stop or has failed. */
+/* Gathers all losses, and finds whether a rank wants to stop or has failed. */
 static tutti_status gather_losses(struct tutti_trainer *t, double *sum, double *count, bool *stop)
 {
     const double *own = tell_losses(t), *at = t->gathered;
@@ -90,7 +90,7 @@ static bool find_fault(const struct tutti_trainer *t, tutti_fault *fault)
     return (tti_trainer_passing_gradients(t) || tti_trainer_passing_values(t)) && tti_trainer_owned_fault(t, fault);
 }
 
-/* The first rank that finds a value that is not finite says which; all ranks get the same sentence. */
+/* The first rank that finds a value that is not finite names it; all ranks get the same sentence. */
 static tutti_status diverged(struct tutti_trainer *t, const tutti_train_step *step)
 {
     enum { TEXT = 256 };
@@ -137,7 +137,8 @@ static void begin_part(struct tutti_trainer *t)
     memset(t->losses, 0, t->cells * sizeof *t->losses);
 }
 
-/* Ranks whose part has failed give zeros here, so that the others are not held up; no message passes between stages then. */
+/* Sums the gradients. Ranks whose part has failed give zeros here, so that the others need not wait; no message passes
+ * between stages then. */
 static tutti_status sum_gradients(struct tutti_trainer *t)
 {
     TTI_TRY(tti_trainer_comm_failed(t, tutti_ddp_end(t->ddp, 0, NULL)));
@@ -197,7 +198,7 @@ static double comm_seconds(const struct tutti_trainer *t)
     return seconds;
 }
 
-/* Sums, optimizer and new values are the servers' part. */
+/* Makes a step with servers, which do sums, optimizer and new values. */
 static tutti_status step_with_servers(struct tutti_trainer *t, tutti_train_step *step, int64_t began)
 {
     const double waited = comm_seconds(t);
@@ -209,14 +210,14 @@ static tutti_status step_with_servers(struct tutti_trainer *t, tutti_train_step 
     return TUTTI_OK;
 }
 
-/* Until the weights change. */
+/* Does everything before the weights change. */
 static tutti_status find_update(struct tutti_trainer *t, tutti_train_step *step, double *scale)
 {
     TTI_TRY(find_gradient(t, step, scale));
     return isfinite(step->loss) && isfinite(step->norm) ? TUTTI_OK : diverged(t, step);
 }
 
-/* What this rank owns is that of the next step from here on, whether or not others get it. */
+/* Notes the step. From here on this rank's own part is that of the next step, whether or not others get it. */
 static void note_step(struct tutti_trainer *t, const tutti_train_step *step, int64_t began)
 {
     t->step++;

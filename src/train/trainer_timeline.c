@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * When each rank did what in the last step, as a picture. With a pipe its runner knows. Without one, each rank notes when its passes
- * went forward and backward; ranks have the moment in common at which all knew the losses, and times are compared by that.
+ * Shows as a picture when each rank did what in the last step. With a pipe its runner knows. Without one, each rank
+ * notes when its passes went forward and backward; all ranks know the moment at which all knew the losses, and times
+ * are compared by that.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
@@ -45,7 +46,7 @@ void tti_timeline_end(struct tutti_trainer *t)
 
 /* ---- Without a pipe -------------------------------------------------------------------------------------------- */
 
-/* A pass that a rank did not make takes no time; the first begins at 0. */
+/* Moves spans so that the first begins at 0. A pass that a rank did not make takes no time. */
 static void align(tutti_pipeline_span *spans, size_t count)
 {
     double first = INFINITY;
@@ -74,7 +75,7 @@ static tutti_status draw_rows(struct tutti_trainer *t, const tutti_pipeline_span
     return status;
 }
 
-/* Every rank's spans, counted from the moment that all have in common. */
+/* Gathers the spans of all ranks, counted from the moment that all know. */
 static tutti_status gather_spans(struct tutti_trainer *t, tutti_pipeline_span *mine, tutti_pipeline_span *all)
 {
     const struct tti_timeline *timeline = &t->timeline;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The type of a model's weights. With bf16 the ddp has them, rounded, and f32 masters of what this rank owns, which the optimizer
- * works on; activations and gradients are f32. What is computed is the same on every mesh, since each master is rounded by
- * itself.
+ * The type of a model's weights. With bf16 the ddp has them, rounded, and f32 masters of those that this rank owns,
+ * which the optimizer updates; activations and gradients are f32. Results are the same on every mesh, since each master
+ * is rounded by itself.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/options.h"

@@ -23,7 +23,7 @@ bool tti_trainer_width_lost(const struct tutti_trainer *t)
     return tti_trainer_shares_width(t) && tutti_comm_error(t->mesh.along[TTI_MESH_TENSOR]) != NULL;
 }
 
-/* With fast as few as there can be: bits depend on the ranks all the same. */
+/* With fast there are as few grains as possible: bits depend on the ranks anyway. */
 static int wanted_grains(const struct tutti_trainer *t)
 {
     return t->options.fast && t->options.width_grains == 0 ? t->mesh.sizes[TTI_MESH_TENSOR]
@@ -51,12 +51,12 @@ void tti_trainer_list_layers(const tutti_model *model, int *layers)
 }
 
 /* ---- Hashes ---------------------------------------------------------------------------------------------------- */
-/* Of blocks, keyed by the tensor, the number of the width grain in the model, and the place in the grain: so a hash does not
- * depend on who has what. */
+/* Hashes are of blocks, keyed by the tensor, the number of the width grain in the model, and the place in the grain: so
+ * a hash does not depend on the ranks' parts. */
 
 enum counted { ALL_ONCE, UNCUT };
 
-/* Of a part of one parameter of the list, which begins at element `at` of the allocation. */
+/* Returns the hash of a part of one parameter of the list, which begins at element `at` of the allocation. */
 static uint64_t part_hash(const struct tutti_trainer *t, const tutti_parameter *part, size_t at, enum counted counted)
 {
     const tutti_model *model = t->model;
@@ -73,7 +73,7 @@ static uint64_t part_hash(const struct tutti_trainer *t, const tutti_parameter *
     return tti_part_hash(part, (size_t)index, number * TTI_GRAIN_PLACES + first);
 }
 
-/* With zero 3 and bf16 each rank has what it owns; of bf16 that are the masters. */
+/* Computes the hash on this rank. With zero 3 and bf16 each rank has its own part; with bf16 that is the masters. */
 static tutti_status hash_here(const struct tutti_trainer *t, enum counted counted, uint64_t *hash)
 {
     const bool owned = tti_trainer_passing_values(t);

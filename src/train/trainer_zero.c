@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Training where gradients (zero 2), and values too (zero 3), are only there while they are used. Every pass is then made
- * by all ranks together: a rank that has no samples of it, or has failed by itself, makes it without samples.
+ * Training in which gradients (zero 2), and values, too (zero 3), only exist while they are used. Every pass is then
+ * made by all ranks together: a rank that has no samples of it, or has failed by itself, makes it without samples.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
@@ -27,7 +27,8 @@ int tti_trainer_passes_most(const struct tutti_trainer *t)
     return (int)t->options.accumulate * (t->pipeline == NULL ? 1 : t->pipeline->about.micros);
 }
 
-/* The cells of each pass. In a pipeline a pass is one of its micro-batches, and there may be fewer of them, but not more. */
+/* Cuts the cells of each pass. In a pipeline a pass is one of its micro-batches, and there may be fewer of them, but
+ * not more. */
 static int cut_passes(struct tutti_trainer *t)
 {
     const size_t size = (size_t)t->size, most = (size_t)tti_trainer_passes_most(t);
@@ -65,7 +66,7 @@ tutti_status tti_trainer_plan_passes(struct tutti_trainer *t, tutti_error *error
 static tutti_status need(void *context, size_t offset, size_t count, const float **values)
 {
     struct tutti_trainer *t = context;
-    const bool tied = offset >= t->elements; /* a copy of another stage's */
+    const bool tied = offset >= t->elements; /* a copy of another stage's tensor */
     tutti_status status = tied ? tutti_ddp_need_run(t->tie.ddp, offset - t->tie.first, count, values)
                                : tutti_ddp_need_run(t->ddp, offset, count, values);
     if (t->gone == TUTTI_OK) t->gone = status;
@@ -96,7 +97,8 @@ tutti_status tti_trainer_place(void *context, int subtree, size_t offset, size_t
 
 /* ---- What this rank owns --------------------------------------------------------------------------------------- */
 
-/* Which tensor an owned part is of, and where it begins in it. Behind the tensor's elements there is padding. */
+/* Returns the tensor of an owned part, and where the part begins in it. There is padding behind the tensor's
+ * elements. */
 static const tutti_tensor *tensor_of(const struct tutti_trainer *t, size_t part, size_t *first, size_t *index)
 {
     const size_t at = tutti_ddp_owned_first(t->ddp, part);
@@ -156,6 +158,6 @@ struct tti_ledger tti_trainer_ledger(const struct tutti_trainer *t)
     struct tti_ledger ledger = tti_ledger_of(&sizes);
     if (t->options.zero < TTI_ZERO_PARAMETERS) /* of tensors of other stages; with zero 3 those are in the tie */
         ledger.parameters += (t->model->value_elements - t->elements) * (sizes.bf16 ? 2 : sizeof(float));
-    ledger.parameters += 2 * t->model->state_elements * sizeof(float); /* with those from before the step */
+    ledger.parameters += 2 * t->model->state_elements * sizeof(float); /* with the states from before the step */
     return ledger;
 }

@@ -8,12 +8,12 @@
 
 #include "base/share.h"
 
-size_t tti_tree_half(size_t leaves); /* p, for 2 leaves or more */
+size_t tti_tree_half(size_t leaves); /* returns p, for 2 leaves or more */
 
-/* The sum of `values` in the order of the tree; 0 for none. */
+/* Returns the sum of `values` in the order of the tree; 0 if there are none. */
 double tti_tree_sum(const double *values, size_t count);
 
-/* Contiguous leaves of one part of `parts`, as tti_share. */
+/* Returns the contiguous leaves of one part of `parts`, like tti_share. */
 struct tti_span tti_tree_share(size_t leaves, int part, int parts);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One loop, compiled once per instruction set and chosen at run time. TTI_VARIANTS(name, (parameters), (arguments)) takes
- * the always-inlined function name_body and defines the table name_variants. Elements do not depend on each other and
- * nothing is contracted, so every set computes the same bits.
+ * One loop, compiled once per instruction set and chosen at run time. TTI_VARIANTS(name, (parameters), (arguments))
+ * takes the always-inlined function name_body and defines the table name_variants. Elements do not depend on each other
+ * and nothing is contracted, so every set computes the same bits.
  */
 #ifndef TTI_TRAIN_VARIANTS_H
 #define TTI_TRAIN_VARIANTS_H
@@ -39,7 +39,7 @@ enum tti_set { TTI_SET_PORTABLE, TTI_SET_AVX2, TTI_SET_AVX512, TTI_SETS };
     static void(*const name##_variants[TTI_SETS]) parameters = {                                                       \
         [TTI_SET_PORTABLE] = name##_portable, [TTI_SET_AVX2] = name##_avx2, [TTI_SET_AVX512] = name##_avx512}
 
-/* The set that the reductions use. */
+/* Returns the set that the reductions use. */
 static inline enum tti_set tti_set_now(void)
 {
     const char *name = tti_kernels_name();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Hashes of all weights, and whether all ranks have the same. A hash is the XOR of those of blocks, so that ranks which have
- * parts of the weights come to it together.
+ * Hashes of all weights, and the check that all ranks have the same. A hash is the XOR of the hashes of blocks, so that
+ * ranks which have parts of the weights compute it together.
  */
 #define TUTTI_NO_CALL_SITES
 #include "train/weights.h"
@@ -14,7 +14,8 @@
 #include <string.h>
 #include <tutti/train.h>
 
-/* Of each block (blocks.h), keyed by the parameter's name (one without: its number) and the block's place in it. */
+/* Hashes each block (blocks.h), keyed by the parameter's name (without a name: its number) and the block's place in
+ * it. */
 uint64_t tti_part_hash(const tutti_parameter *part, size_t index, size_t first)
 {
     const char *name = part->name;

@@ -7,11 +7,11 @@
 
 #include <tutti/train.h>
 
-/* The part of tutti_weights_hash that comes from a part of parameter number `index`, whole blocks from its element `first` on;
- * the hash of all is the XOR of those of all parts. */
+/* Returns the contribution to tutti_weights_hash of a part of parameter number `index`, whole blocks from its element
+ * `first` on; the hash of all is the XOR of those of all parts. */
 uint64_t tti_part_hash(const tutti_parameter *part, size_t index, size_t first);
 
-/* More places than a width grain has, and whole blocks: where the next one's begin. */
+/* More places than a width grain has, and whole blocks: the distance between the places of two grains. */
 #define TTI_GRAIN_PLACES ((size_t)1 << 48)
 
 #endif

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What ranks that share a model, by its layers or its width, find out together about all of it.
+ * Results that ranks which share a model, by its layers or its width, find together for all of it.
  *
- * Invariant: the order is that of tensors, then of width grains, whoever has them. Blocks (blocks.h) lie within one width
- * grain, so their sums are the same on every rank, and so is the tree over them. Tensors that are not cut count once.
+ * Invariant: the order is that of tensors, then of width grains, whichever ranks have them. Blocks (blocks.h) lie
+ * within one width grain, so their sums are the same on every rank, and so is the tree over them. Tensors that are not
+ * cut count once.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
@@ -23,7 +24,7 @@ static tutti_status met(tutti_model *model, tutti_status status)
     return status;
 }
 
-/* Blocks of a tensor's grain, counted over all grains. */
+/* Returns the blocks of a tensor's grain, counted over all grains. */
 static size_t blocks_of(const tutti_model *model, const tutti_tensor *tensor, int grain)
 {
     return tti_blocks_of(tti_piece_room(model, tensor, grain - model->width.first));
@@ -34,13 +35,13 @@ static int grains_of(const tutti_model *model, const tutti_tensor *tensor)
     return tti_tensor_is_cut(tensor) ? model->width.grains : 1;
 }
 
-/* The ranks that share a model: by its layers, `owners` of its tensors, and within these by its width. */
+/* The ranks that share a model: by its layers, with `owners` of its tensors, and within these by its width. */
 struct sharers {
     tutti_comm *comm;
     const int *owners; /* NULL: all layers are on every rank */
 };
 
-/* The first of those that have a grain of a tensor, and how many have it. */
+/* Returns the first rank that has a grain of a tensor, and how many have it. */
 static int first_of(const tutti_model *model, const struct sharers *sharers, int tensor, int grain, int *copies)
 {
     const bool cut = tti_tensor_is_cut(&model->tensors[tensor]);
@@ -49,7 +50,7 @@ static int first_of(const tutti_model *model, const struct sharers *sharers, int
     return stage * model->width.ranks + (cut ? grain / model->width.here : 0);
 }
 
-/* How many sums each rank has, added to `counts`. */
+/* Counts each rank's sums, and adds them to `counts`. */
 static void count_sums(const tutti_model *model, const struct sharers *sharers, size_t *counts)
 {
     for (int i = 0; i < model->tensor_count; i++)
@@ -60,7 +61,8 @@ static void count_sums(const tutti_model *model, const struct sharers *sharers, 
         }
 }
 
-/* From the order of ranks into that of tensors and grains; how many that are. `next` is where each rank's begin. */
+/* Moves sums from the order of ranks into that of tensors and grains; returns how many there are. `next` is where each
+ * rank's begin. */
 static size_t put_in_order(const tutti_model *model, const struct sharers *sharers, const double *gathered,
                            size_t *next, double *ordered)
 {
@@ -77,7 +79,7 @@ static size_t put_in_order(const tutti_model *model, const struct sharers *share
     return made;
 }
 
-/* `counts` and `next` have a place, which is 0, for each rank. */
+/* Gathers the sums and computes the norm. `counts` and `next` have a place, which is 0, for each rank. */
 static tutti_status gather_norm(const tutti_model *model, const struct sharers *sharers, const double *mine,
                                 size_t *counts, size_t *next, double *norm)
 {
@@ -100,7 +102,7 @@ tutti_status tti_shared_norm(const tutti_model *model, tutti_comm *comm, const i
 {
     const struct sharers sharers = {comm, owners};
     const size_t ranks = comm == NULL ? 1 : (size_t)tutti_size(comm);
-    if (ranks == 1) { /* its list has the order */
+    if (ranks == 1) { /* its list has the right order */
         *norm = sqrt(tti_tree_sum(sums, blocks));
         return TUTTI_OK;
     }
@@ -135,7 +137,7 @@ tutti_status tutti_model_norm(tutti_model *model, double *norm)
     return status;
 }
 
-/* XOR of the hashes of all grains of all tensors, each with a key of its own. */
+/* Returns the XOR of the hashes of all grains of all tensors, each with a key of its own. */
 static uint64_t hash_here(const tutti_model *model)
 {
     uint64_t hash = 0;

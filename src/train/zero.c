@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ZeRO: who owns which elements, and what goes between owners and all.
+ * ZeRO: the owners of elements, and the data that go between owners and all ranks.
  *
- * Of every bucket each rank owns successive blocks, its slice. With zero, the sums of a bucket stay with their owners: the
- * optimizer updates what its rank owns, and owners then hand their values to all. Updates are element by element and sums
- * are in the canonical order whoever adds, so weights are those of plain data parallel, bit for bit; a norm is the tree
- * over the blocks' sums, in the order of all parameters, whoever has summed them.
+ * Of every bucket each rank owns consecutive blocks, its slice. With zero, the sums of a bucket stay with their owners:
+ * the optimizer updates the elements of its rank, and owners then send their values to all. Updates are element by
+ * element and sums are in the canonical order whichever rank adds, so weights are those of plain data parallel, bit for
+ * bit; a norm is the tree over the blocks' sums, in the order of all parameters, whichever rank has summed them.
  *
- * With replicas the ranks are groups of successive ones. Each group owns everything; ranks of the same place in their groups
- * own the same, and add up their sums.
+ * With replicas the ranks are groups of consecutive ones. Each group owns everything; ranks of the same place in their
+ * groups own the same, and add up their sums.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
@@ -22,7 +22,7 @@
 
 /* ---- Slices ---------------------------------------------------------------------------------------------------- */
 
-/* Ranks of one replica, which own everything together. */
+/* Returns the ranks of one replica, which own everything together. */
 static int group_size(const struct tutti_ddp *ddp)
 {
     return ddp->size / ddp->zero.replicas;
@@ -60,7 +60,7 @@ void tti_ddp_slice_counts(struct tutti_ddp *ddp, const struct tti_bucket *bucket
     }
 }
 
-/* Buckets go from the end of the list to its beginning; what is owned is listed the other way. */
+/* Buckets go from the end of the list to its beginning; owned elements are listed the other way. */
 static const struct tti_bucket *ascending(const struct tutti_ddp *ddp, size_t number)
 {
     return &ddp->buckets[ddp->bucket_count - 1 - number];
@@ -71,7 +71,7 @@ static struct tti_span parameter_span(const struct tutti_ddp *ddp, size_t index)
     return (struct tti_span){ddp->starts[index], ddp->starts[index + 1]};
 }
 
-/* Where a part's values and gradients are. `at`: its place among the elements that this rank owns. */
+/* Returns where a part's values and gradients are. `at`: its place among the elements that this rank owns. */
 static tutti_parameter owned_part(const struct tutti_ddp *ddp, size_t index, struct tti_span part, size_t at)
 {
     const struct tti_zero *zero = &ddp->zero;
@@ -87,7 +87,7 @@ static tutti_parameter owned_part(const struct tutti_ddp *ddp, size_t index, str
                              .decays = p->decays};
 }
 
-/* Parts of parameters that this rank owns; called twice: to count, and to fill in. */
+/* Lists the parts of parameters that this rank owns; called twice: to count, and to fill in. */
 static size_t list_owned(const struct tutti_ddp *ddp, tutti_parameter *owned, size_t *first)
 {
     size_t made = 0, at = 0;
@@ -105,7 +105,7 @@ static size_t list_owned(const struct tutti_ddp *ddp, tutti_parameter *owned, si
     return made;
 }
 
-/* Compared as numbers: with zero 3 there may be no values to point to. */
+/* Pointers are compared as numbers: with zero 3 there may be no values. */
 static bool values_touch(const struct tutti_ddp *ddp)
 {
     for (size_t i = 1; i < ddp->count; i++) {
@@ -198,7 +198,7 @@ size_t tutti_ddp_owned_first(const tutti_ddp *ddp, size_t part)
     return lists_owned(ddp) ? ddp->zero.first[part] : ddp->starts[part];
 }
 
-/* OK if everything is there and no pass is under way, which has the buckets. */
+/* Returns OK if everything is given and no pass, which uses the buckets, is under way. */
 static tutti_status check(const tutti_ddp *ddp, const char *call, bool given)
 {
     if (ddp == NULL) return tti_ddp_refuse(NULL, call, "there is no ddp");
@@ -209,7 +209,7 @@ static tutti_status check(const tutti_ddp *ddp, const char *call, bool given)
 
 /* ---- Values to all --------------------------------------------------------------------------------------------- */
 
-/* The values of these elements, which follow each other in memory from `base` on: everyone's own to everyone. */
+/* Sends the values of these elements, which follow each other in memory from `base` on: each rank's own to all. */
 static tutti_status spread_start(struct tutti_ddp *ddp, const struct tti_bucket *bucket, struct tti_span elements,
                                  float *base, tutti_op *op)
 {
@@ -220,7 +220,7 @@ static tutti_status spread_start(struct tutti_ddp *ddp, const struct tti_bucket 
                                     TUTTI_F32, op);
 }
 
-/* In one go where the values of a bucket are one piece of memory, else parameter by parameter. */
+/* Sends a bucket's values: at once if they are one piece of memory, else parameter by parameter. */
 static tutti_status spread_bucket(struct tutti_ddp *ddp, struct tti_bucket *bucket)
 {
     if (ddp->zero.by_bucket)
@@ -247,7 +247,7 @@ tutti_status tutti_ddp_spread(tutti_ddp *ddp)
         return first;
     }
     if (ddp->zero.stage == 0) return TUTTI_OK;
-    if (ddp->zero.stage >= TTI_ZERO_PARAMETERS) { /* who needs them gathers them */
+    if (ddp->zero.stage >= TTI_ZERO_PARAMETERS) { /* ranks that need them gather them */
         first = tti_zero_wait_values(ddp);
         tti_zero_forget_values(ddp);
         return first;
@@ -264,7 +264,7 @@ tutti_status tutti_ddp_gather_owned(tutti_ddp *ddp, const float *mine, float *al
 {
     TTI_TRY(check(ddp, "gather_owned", mine != NULL));
     int rank = ddp->rank;
-    if (rank >= group_size(ddp)) return TUTTI_OK; /* the first replica has it all */
+    if (rank >= group_size(ddp)) return TUTTI_OK; /* the first replica has everything */
     if (ddp->zero.stage == 0 && rank == 0 && all != mine) memcpy(all, mine, ddp->elements * sizeof *all);
     for (size_t b = 0; ddp->zero.stage > 0 && b < ddp->bucket_count; b++) {
         const struct tti_bucket *bucket = ascending(ddp, b);
@@ -308,7 +308,7 @@ static size_t blocks_in(const struct tutti_ddp *ddp, struct tti_span slice)
     return tti_blocks_before(&blocks, slice.hi) - tti_blocks_before(&blocks, slice.lo);
 }
 
-/* Sums of blocks from the order of their owners, each with the buckets in order, into that of all parameters. */
+/* Moves sums of blocks from the order of their owners, each with the buckets in order, into that of all parameters. */
 static void put_in_order(const struct tutti_ddp *ddp, const double *gathered, size_t *next, double *ordered)
 {
     for (size_t b = 0; b < ddp->bucket_count; b++)
@@ -320,7 +320,7 @@ static void put_in_order(const struct tutti_ddp *ddp, const double *gathered, si
         }
 }
 
-/* Owners' sums, in the order of all parameters. */
+/* Gathers the owners' sums, in the order of all parameters. */
 static tutti_status sums_of_owned(struct tutti_ddp *ddp, struct tti_pool *pool, double *sums)
 {
     int size = group_size(ddp);

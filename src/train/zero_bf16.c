@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Values of 16 bits. Owners keep theirs as f32 too, the masters, which is what an optimizer works on; ddp->zero.values are
- * these. What ranks keep and send each other is bf16, to the nearest, even where two are as near. Layers get f32: the values of
- * a bucket are widened into one of the slots that zero 3 gathers into.
+ * Values of 16 bits. Owners keep theirs as f32, too: these masters, ddp->zero.values, are what an optimizer updates.
+ * Ranks keep and send each other bf16, rounded to the nearest, with ties to even. Layers get f32: the values of a
+ * bucket are widened into one of the slots that zero 3 gathers into.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/status.h"
@@ -20,7 +20,8 @@ void tti_bf16_widen(float *restrict values, const uint16_t *restrict halves, siz
     for (size_t i = 0; i < count; i++) values[i] = decode_bf16(halves[i]);
 }
 
-/* The first half of the room is written over first, so what is read lies behind what is written, or was read before. */
+/* Widens from the front. The first half of the room is overwritten first, so the values to be read lie behind those
+ * that are written, or were read before. */
 void tti_bf16_widen_packed(float *values, size_t count)
 {
     enum { STEP = 1024 };
@@ -35,7 +36,7 @@ void tti_bf16_widen_packed(float *values, size_t count)
 
 /* ---- From masters to all --------------------------------------------------------------------------------------- */
 
-/* Where this rank's own values of a bucket are among those it keeps. */
+/* Returns the place of this rank's own values of a bucket among those it keeps. */
 static size_t own_place(const struct tutti_ddp *ddp, size_t bucket)
 {
     if (ddp->zero.stage >= TTI_ZERO_PARAMETERS) return ddp->zero.owned_at[bucket];

@@ -2,13 +2,13 @@
  *
  * Gradients that do not stay: zero 2 and 3.
  *
- * Two buffers take the gradients of buckets in turn, one for those of even numbers, one for the others. A bucket that is
- * full is reduced from its buffer to where its slices are owned, while the next one is filled; the one after that waits
- * until the first has left its buffer. That works because gradients are made from the end of the list to its beginning;
- * whoever asks for them in another order is refused.
+ * Two buffers take the gradients of buckets in turn, one for those of even numbers, one for the others. A bucket that
+ * is full is reduced from its buffer to the owners of its slices, while the next one is filled; the one after that
+ * waits until the first has left its buffer. That works because gradients are made from the end of the list to its
+ * beginning; a request in another order is refused.
  *
- * Sums are at depth 0 when the step has one pass. Else each pass's sums are pending at the depth of its subtree in the tree
- * over all grains, and are added when those to their right are there.
+ * Sums are at depth 0 if the step has one pass. Otherwise each pass's sums are pending at the depth of its subtree in
+ * the tree over all grains, and are added when those to their right are there.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/status.h"
@@ -57,7 +57,7 @@ static tutti_status no_memory(const struct tutti_ddp *ddp, tutti_error *error)
                          ddp->zero.elements);
 }
 
-/* Partials that a rank may have of each bucket. */
+/* Returns the most partials that a rank has of a bucket. */
 static size_t most_partials(const struct tutti_ddp *ddp)
 {
     int most = 1;
@@ -147,7 +147,7 @@ tutti_status tutti_ddp_gradient(tutti_ddp *ddp, size_t index, float **gradient)
 tutti_status tti_zero_fill_missing(struct tutti_ddp *ddp, struct tti_bucket *bucket)
 {
     TTI_TRY(take_buffer(ddp, bucket));
-    ddp->zero.buffer_bucket[number(ddp, bucket) % 2] = TTI_NO_BUCKET; /* the next pass takes it anew */
+    ddp->zero.buffer_bucket[number(ddp, bucket) % 2] = TTI_NO_BUCKET; /* the next pass takes it again */
     for (size_t i = 0; i < ddp->count; i++) {
         if (ddp->starts[i] < bucket->from || ddp->starts[i + 1] > bucket->to || ddp->ready[i] > 0) continue;
         for (int k = 0; k < tti_ddp_pass(ddp)->partial_count || k == 0; k++)

@@ -2,13 +2,13 @@
  *
  * Values that do not stay: zero 3, and bf16.
  *
- * Values of a bucket are gathered into a slot before they are used. The largest bucket (often an embedding, which the last
- * layer uses too) has a slot of its own and stays there until values change; the others take two slots in turn, even and
- * odd numbers, so that the bucket that comes next, in the direction in which they were needed, is on its way while this
- * one is used. With bf16 they come as that and are widened where they are; below stage 3 they are here already.
+ * Values of a bucket are gathered into a slot before they are used. The largest bucket (often an embedding, which the
+ * last layer uses, too) has a slot of its own and stays there until values change; the others take two slots in turn,
+ * even and odd numbers, so that the bucket that comes next, in the direction in which they were needed, is on its way
+ * while this one is used. With bf16 values come as bf16 and are widened in place; below stage 3 they are here already.
  *
- * Invariant: which gathering is started when follows from the calls of need and done alone. All ranks of the group make
- * the same, whatever arrives when: a rank without samples too.
+ * Invariant: the calls of need and done alone decide which gathering starts when. All ranks of the group make the same
+ * gatherings, whatever arrives when: a rank without samples, too.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/clock.h"
@@ -41,7 +41,7 @@ static void size_slots(struct tutti_ddp *ddp)
     }
 }
 
-/* What this rank owns of the parameters' values, where they have any. */
+/* Copies this rank's own part of the parameters' values, if they have any. */
 static void copy_values(struct tutti_ddp *ddp)
 {
     for (size_t b = 0; b < ddp->bucket_count; b++) {
@@ -57,8 +57,8 @@ static void copy_values(struct tutti_ddp *ddp)
     }
 }
 
-/* What all ranks keep of the values themselves; where these are the masters, bf16 beside them. Of values that are another's,
- * which has the masters, bf16 alone is enough below zero 3: they come as that. */
+/* Makes the memory in which all ranks keep values; if these are the masters, bf16 besides them. If another ddp has the
+ * masters, bf16 alone is enough below zero 3: the values come as bf16. */
 static bool make_own(struct tutti_ddp *ddp)
 {
     struct tti_zero *zero = &ddp->zero;
@@ -69,7 +69,7 @@ static bool make_own(struct tutti_ddp *ddp)
                 tti_ddp_take(ddp, bytes, &zero->values);
     if (zero->bf16) made = tti_ddp_take(ddp, kept * sizeof *zero->halves, &halves) && made;
     zero->halves = (uint16_t *)(void *)halves;
-    ddp->bytes = listed; /* no buffers */
+    ddp->bytes = listed; /* these are no buffers */
     return made;
 }
 
@@ -102,7 +102,7 @@ static tutti_status slot_wait(struct tti_value_slot *slot)
     return op.id == 0 ? TUTTI_OK : tutti_wait(op);
 }
 
-/* What comes to a slot is bf16 at the end of its room, or f32. */
+/* Gathers values into a slot: as bf16 at the end of its room, or as f32. */
 static tutti_status gather_values(struct tutti_ddp *ddp, const struct tti_bucket *bucket, struct tti_value_slot *slot)
 {
     const struct tti_zero *zero = &ddp->zero;
@@ -128,8 +128,8 @@ static tutti_status gather_start(struct tutti_ddp *ddp, size_t number)
     return TUTTI_OK;
 }
 
-/* The bucket that is likely needed after this one; too large: none. Jumps, such as to a tensor that several layers share,
- * say nothing about it. */
+/* Returns the bucket that is probably needed after this one; too large: none. Jumps, such as to a tensor that several
+ * layers share, are not used for the guess. */
 static size_t next_of(const struct tutti_ddp *ddp, size_t number)
 {
     const size_t last = ddp->zero.last_needed;
@@ -138,7 +138,7 @@ static size_t next_of(const struct tutti_ddp *ddp, size_t number)
     return number == last + 1 || number == 0 ? number + 1 : TTI_NO_BUCKET;
 }
 
-/* Parts are used apart from each other. */
+/* Returns true if both buckets are in one part: parts are used separately. */
 static bool same_part(const struct tutti_ddp *ddp, size_t a, size_t b)
 {
     for (int p = 0; p < ddp->part_count; p++) {
