@@ -140,10 +140,10 @@ struct tutti_ddp {
 tutti_status tti_ddp_create_sums(tutti_comm *comm, const tutti_parameter *parameters, size_t count,
                                  const tutti_ddp_options *options, tutti_ddp **ddp, tutti_error *error);
 
-/* Like tutti_ddp_create, or with `valued` false like the function above, in parts. With zero 2 and 3 each part makes its
- * passes, as many as tutti_ddp_passes, one by one with tti_ddp_begin_part, in any order that is the same on all ranks;
- * a pass ends where the next one begins, and the last of all with tutti_ddp_end. A part without parameters makes none.
- * Without a comm: makes the plan of that rank of `size`: its buckets, passes and `bytes`; for tutti_ddp_bytes and
+/* Like tutti_ddp_create, or with `valued` false like the function above, in parts. With zero 2 and 3 each part makes
+ * its passes, as many as tutti_ddp_passes, one by one with tti_ddp_begin_part, in any order that is the same on all
+ * ranks; a pass ends where the next one begins, and the last of all with tutti_ddp_end. A part without parameters makes
+ * none. Without a comm: makes the plan of that rank of `size`: its buckets, passes and `bytes`; for tutti_ddp_bytes and
  * tutti_ddp_free, and to be read. */
 struct tti_ddp_place {
     tutti_comm *comm;

@@ -67,7 +67,7 @@ static struct tti_span tied_of(const struct tti_tie *tie, int rank, int size)
     return tti_blocks_owned(&blocks, (struct tti_span){0, tie->elements}, rank % size, size);
 }
 
-/* How many elements two spans have in common, and where these begin in the first. */
+/* Returns how many elements two spans have in common, and where these begin in the first. */
 static size_t common(struct tti_span a, struct tti_span b, size_t *at)
 {
     const size_t lo = a.lo > b.lo ? a.lo : b.lo, hi = a.hi < b.hi ? a.hi : b.hi;
@@ -80,7 +80,7 @@ static int group_size(const tutti_ddp *ddp)
     return ddp->size / ddp->zero.replicas;
 }
 
-/* From slices of the sharing layer's ddp to those of the other, or back. */
+/* Exchanges slices of the sharing layer's ddp for those of the other, or back. */
 static tutti_status exchange(struct tti_tie *tie, const tutti_ddp *ddp, bool back, const float *in, float *out)
 {
     const int size = group_size(ddp), rank = ddp->rank % size;
@@ -95,7 +95,7 @@ static tutti_status exchange(struct tti_tie *tie, const tutti_ddp *ddp, bool bac
                               TUTTI_F32);
 }
 
-/* The values that this rank owns of the tensor, with zero 3. */
+/* Returns the values of the tensor that this rank owns, with zero 3. */
 static const float *owned_values(const struct tti_tie *tie, const tutti_ddp *ddp)
 {
     const struct tti_bucket *bucket = tti_ddp_bucket_of(ddp, tie->first);
@@ -106,7 +106,7 @@ static const float *owned_values(const struct tti_tie *tie, const tutti_ddp *ddp
 
 /* ---- Making one ------------------------------------------------------------------------------------------------ */
 
-/* On the owner's ranks, with zero 2 and 3. */
+/* Makes the memory for owned sums, on the owner's ranks, with zero 2 and 3. */
 static tutti_status make_owned(struct tti_tie *tie, const tutti_ddp *ddp, tutti_error *error)
 {
     const int size = group_size(ddp);
@@ -124,15 +124,16 @@ static tutti_status make_owned(struct tti_tie *tie, const tutti_ddp *ddp, tutti_
     return TUTTI_OK;
 }
 
-/* What the sharing layer's rank keeps of an element that it owns: its sum, and with zero 3 its value. */
+/* Returns the bytes that the sharing layer's rank keeps for each of its elements: the sum, and with zero 3 the
+ * value. */
 static size_t slice_bytes(const struct tti_tie *tie)
 {
     const bool valued = tie->zero >= TTI_ZERO_PARAMETERS;
     return sizeof(float) + (valued ? sizeof(float) : 0) + (valued && tie->bf16 ? sizeof(uint16_t) : 0);
 }
 
-/* The ddp of the sharing layer's gradient, which has its values too where the owner is elsewhere and zero is 3 or type
- * bf16. */
+/* Makes the ddp of the sharing layer's gradient, which has its values, too, if the owner is on another rank and zero is
+ * 3 or the type bf16. */
 static tutti_status make_ddp(struct tti_tie *tie, const tutti_ddp *ddp, const tutti_ddp_options *options,
                              tutti_error *error)
 {
@@ -151,7 +152,7 @@ static tutti_status make_ddp(struct tti_tie *tie, const tutti_ddp *ddp, const tu
         place.comm = tie->comm;
     }
     TTI_TRY(tti_ddp_make(&place, &tie->parameter, 1, false, &own, &tie->ddp, error));
-    if (tie->passes && is_apart(tie)) /* sums, and values, that are counted as such elsewhere */
+    if (tie->passes && is_apart(tie)) /* sums, and values, which are counted as such elsewhere */
         tie->bytes = tie->ddp->zero.elements * slice_bytes(tie);
     return TUTTI_OK;
 }
@@ -190,7 +191,7 @@ tutti_status tti_tie_places(struct tti_tie *tie, float **gradients)
     return TUTTI_OK;
 }
 
-/* From one of the two ranks to the other. */
+/* Sends from one of the two ranks to the other. */
 static tutti_status hand_over(const struct tti_tie *tie, void *values, size_t count, tutti_type type, bool from_owner,
                               int tag)
 {
@@ -201,7 +202,7 @@ static tutti_status hand_over(const struct tti_tie *tie, void *values, size_t co
     return tutti_recv(comm, values, count, type, from_owner ? tie->owner : tie->sharer, tag, NULL);
 }
 
-/* With zero 2 and 3: this rank's slice of the sums, between the two stages. */
+/* With zero 2 and 3: sends this rank's slice of the sums between the two stages. */
 static tutti_status hand_over_sums(struct tti_tie *tie, const tutti_ddp *ddp)
 {
     const struct tti_span tied = tied_of(tie, ddp->rank, group_size(ddp));
@@ -232,7 +233,7 @@ void tti_tie_add(const struct tti_tie *tie, const tutti_ddp *ddp)
     }
 }
 
-/* Below zero 3 all ranks of the owner's stage have all values, as bf16. */
+/* Sends rounded values. Below zero 3 all ranks of the owner's stage have all values, as bf16. */
 static tutti_status hand_over_rounded(const struct tti_tie *tie, const tutti_ddp *ddp)
 {
     uint16_t *halves = tie->owns ? ddp->zero.halves + tie->first : tie->ddp->zero.halves;

@@ -61,7 +61,8 @@ tutti_status tti_trainer_pipeline_run(struct tutti_trainer *trainer, bool held_o
 void tti_trainer_pipeline_idle(const struct tutti_trainer *trainer, double *idle, double *predicted);
 
 /* Units are the parts between two places at which a model may be cut. Returns how many there are; the others return the
- * unit that begins at a layer, and the number of the first unit of the same kind, or -1 if there is none before. */
+ * unit that begins at a layer; and true if no unit before it is of its kind, else `like` is the number of the first one
+ * that is. */
 int tti_units(const tutti_model *model);
 struct tti_layers tti_unit_at(const tutti_model *model, int layer);
 bool tti_unit_is_new(const tutti_model *model, int layer, int *like);
