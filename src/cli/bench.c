@@ -2,8 +2,9 @@
  *
  * tutti bench: the command's page, what is checked before anything is started, and the work of one rank.
  *
- * As threads, the ranks are this process. As processes, the tool runs itself under tutti run; a rank then finds its launcher
- * in the environment, as does a rank of `tutti run -n 4 tutti bench …` or `mpirun -n 4 tutti bench …`, which is the same.
+ * As threads, the ranks are this process. As processes, the tool runs itself under tutti run; a rank then finds its
+ * launcher in the environment, as does a rank of `tutti run -n 4 tutti bench …` or `mpirun -n 4 tutti bench …`, which
+ * runs the same code.
  */
 #include "cli/bench.h"
 #include "cli/cli_run.h"
@@ -14,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char worker_variable[] = "TUTTI_BENCH_WORKER"; /* set where the tool has started itself */
+static const char worker_variable[] = "TUTTI_BENCH_WORKER"; /* set in the ranks that the tool starts by itself */
 
 /* ---- The page ---------------------------------------------------------------------------------------------------- */
 
@@ -112,7 +113,7 @@ static const struct cli_example bench_examples[] = {
     {NULL, NULL},
 };
 
-/* nccl-tests: threads, and GPUs of each */
+/* nccl-tests counts threads and the GPUs of each; here every one of them is a rank. */
 static const struct cli_foreign bench_foreign[] = {
     {"-g", "--ranks"},
     {"--ngpus", "--ranks"},
@@ -236,7 +237,7 @@ static int check_sizes(struct bench_values *flags)
     return CLI_GO_ON;
 }
 
-/* Whoever started this process, as one of several: tutti run, mpirun, srun … */
+/* Returns true if a launcher started this process as one of several: tutti run, mpirun, srun … */
 static bool has_launcher(void)
 {
     size_t count = 0;
@@ -248,7 +249,8 @@ static bool has_launcher(void)
     return false;
 }
 
-/* What the ranks are and how many, inside a job and outside. Launchers other than the tool tell when the ranks join. */
+/* Decides how the ranks run and how many there are, inside a job and outside. With launchers other than the tool, the
+ * number is known when the ranks join. */
 static int check_ranks(struct bench_settings *settings)
 {
     struct bench_values *flags = &settings->flags;
@@ -323,7 +325,7 @@ static void choose_binding(struct bench_settings *settings)
     settings->bind = bind[0] ? strcmp(bind, "core") == 0 : possible;
 }
 
-/* nccl-tests writes --warmup_iters, the tool --warmup-iters: both are read. */
+/* Turns underlines in names of flags into dashes: nccl-tests writes --warmup_iters, the tool --warmup-iters. */
 static void dash_flags(int argc, char **argv)
 {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
@@ -332,7 +334,7 @@ static void dash_flags(int argc, char **argv)
     }
 }
 
-/* The operation may stand before, between or after the flags; `words` has the command line without it. */
+/* Parses the command line. The operation may come before, between or after the flags; it is removed from `words`. */
 static int parse_words(struct bench_settings *settings, int argc, char **words, const char **operation)
 {
     int rest = 0;
@@ -374,7 +376,8 @@ static int read_settings(struct bench_settings *settings, int argc, char **argv)
 
 /* ---- One rank's work --------------------------------------------------------------------------------------------- */
 
-/* Whether the reduction is defined for the type: the library knows, and says so before it does anything else. */
+/* Asks the library if the reduction is defined for the type: it refuses an undefined pair before it does anything
+ * else. */
 static int check_pair(struct bench_rank *self, tutti_type type, tutti_reduction reduction, bool *defined)
 {
     uint64_t in = 0, out = 0;
@@ -383,7 +386,7 @@ static int check_pair(struct bench_rank *self, tutti_type type, tutti_reduction 
     return status == TUTTI_OK || status == TUTTI_ERR_TYPE ? CLI_GO_ON : bench_failed(self);
 }
 
-/* A pair that was asked for by name must be defined; of `all`, those that are not are left out. */
+/* Refuses a pair that was asked for by name and is not defined. With `all`, undefined pairs are left out. */
 static int check_named_pair(struct bench_rank *self)
 {
     const struct bench_settings *settings = self->settings;
@@ -424,7 +427,8 @@ static int measure_sizes(struct bench_rank *self, struct bench_report *report, c
         bench_case_init(self, &c, op, (size_t)bytes, type, reduction, false);
         if (c.bytes != last) status = measure_row(self, report, &c); /* rounding may give the same size twice */
         last = c.bytes;
-        if (flags->step_factor && bytes > flags->max_bytes / flags->step_factor) break; /* the next would be beyond */
+        /* the next size would be too large */
+        if (flags->step_factor && bytes > flags->max_bytes / flags->step_factor) break;
         bytes = flags->step_bytes ? bytes + flags->step_bytes : bytes * flags->step_factor;
     }
     return status;
@@ -478,7 +482,7 @@ static int open_rank(struct bench_rank *self)
     return settings->flags.floor && !settings->flags.tune[0] ? bench_floor_open(self) : CLI_GO_ON;
 }
 
-static const struct bench_settings *work_settings; /* for the ranks of this process; set before they start */
+static const struct bench_settings *work_settings; /* settings of the ranks of this process; set before they start */
 
 static int work(tutti_comm *world, int argc, char **argv)
 {
@@ -516,7 +520,7 @@ static int start_threads(struct bench_settings *settings, int argc, char **argv)
     return status;
 }
 
-/* tutti run -n N --no-prefix --bind B -- tutti bench … */
+/* Starts the ranks by: tutti run -n N --no-prefix --bind B -- tutti bench … */
 static int start_processes(const struct bench_settings *settings, int argc, char **argv)
 {
     enum { OWN = 9 };
@@ -541,7 +545,7 @@ static int start_processes(const struct bench_settings *settings, int argc, char
     return status;
 }
 
-/* Before anything is measured for them. */
+/* Checks that the results can be written, before anything is measured. */
 static int check_outputs(const struct bench_values *flags)
 {
     int status = cli_check_output("bench", flags->json);

@@ -11,20 +11,20 @@
 enum { PATTERN_VALUES = 256, POISON = 0xa5 };
 
 struct pattern {
-    tutti_reduction reduction; /* of a scaled sum, the sum */
-    uint32_t factor;           /* what comes of it is multiplied by this */
+    tutti_reduction reduction; /* for a scaled sum, the sum */
+    uint32_t factor;           /* the result is multiplied by this */
     int ranks;
     bool boolean;
     bool prefixes;   /* the operation reduces some of the ranks */
-    uint32_t span;   /* values go up to this */
-    uint32_t stride; /* sums over many ranks in small types: only every stride-th rank puts in more than 0 */
-    size_t bytes;    /* of an element */
-    uint64_t bits[PATTERN_VALUES]; /* how the type writes each number */
+    uint32_t span;   /* the largest value */
+    uint32_t stride; /* in sums of many ranks in small types, only every stride-th rank puts in more than 0 */
+    size_t bytes;    /* bytes of an element */
+    uint64_t bits[PATTERN_VALUES]; /* each number in the type's bits */
 };
 
 /* ---- Numbers as the types write them ----------------------------------------------------------------------------- */
 
-/* A whole number as a float of so many bits; exact where the mantissa is long enough. */
+/* Returns the bits of a whole number as a float of that shape; exact if the mantissa is long enough. */
 static uint64_t float_bits(uint32_t number, int mantissa_bits, uint64_t bias)
 {
     if (number == 0) return 0;
@@ -52,7 +52,7 @@ static uint64_t number_bits(tutti_type type, uint32_t number)
     }
 }
 
-/* The largest number up to which the type holds every one, as far as a pattern goes. */
+/* Returns the number up to which the type holds every whole number, as far as patterns need them. */
 static uint32_t exact_up_to(tutti_type type)
 {
     switch (type) {
@@ -92,8 +92,8 @@ static inline uint32_t mix(uint32_t rank, size_t index)
     return x >> 16;
 }
 
-/* The average must be whole: ranks 2k and 2k+1 put in c+e and c-e, where c and e depend on the index only. Averages of
- * prefixes are whole only if all put in the same. */
+/* Returns a rank's value for an average, which must be whole: ranks 2k and 2k+1 put in c+e and c-e, where c and e
+ * depend on the index only. Averages of prefixes are whole only if all put in the same. */
 static inline uint32_t value_for_average(const struct pattern *pattern, int rank, size_t index)
 {
     uint32_t centre = 1 + mix(0, index) % pattern->span, away = mix(1, index) % 2;
@@ -102,7 +102,7 @@ static inline uint32_t value_for_average(const struct pattern *pattern, int rank
     return rank % 2 == 0 ? centre + away : centre - away;
 }
 
-/* What `rank` puts at `index` of its input. */
+/* Returns the value that `rank` has at `index` of its input. */
 static inline uint32_t value_at(const struct pattern *pattern, int rank, size_t index)
 {
     if (pattern->boolean) return mix((uint32_t)rank, index) % 2;
@@ -133,7 +133,7 @@ static inline uint32_t combine(const struct pattern *pattern, uint32_t a, uint32
     }
 }
 
-/* The reduction of ranks 0..ranks-1 at `index`, before an average divides it. */
+/* Returns the reduction of ranks 0..ranks-1 at `index`, before an average divides it. */
 static inline uint32_t reduced_at(const struct pattern *pattern, int ranks, size_t index)
 {
     uint32_t result = value_at(pattern, 0, index);
@@ -164,7 +164,7 @@ static inline void element_put(char *to, const struct pattern *pattern, uint32_t
 
 static inline bool element_is(const char *from, const struct pattern *pattern, uint32_t number)
 {
-    uint64_t bits = 0; /* little or big end first: built in the element's own width */
+    uint64_t bits = 0; /* built in the element's own width, for either byte order */
     switch (pattern->bytes) {
     case 1: bits = *(const uint8_t *)from; break;
     case 2: {
@@ -184,7 +184,8 @@ static inline bool element_is(const char *from, const struct pattern *pattern, u
     return number < PATTERN_VALUES && bits == pattern->bits[number];
 }
 
-/* `count` elements of `out` from `at` on are what `rank` put in from `index` on. */
+/* Counts the wrong ones of `count` elements of `out` from `at` on, which must be those that `rank` put in from `index`
+ * on. */
 static uint64_t wrong_copies(const struct bench_case *c, const struct pattern *pattern, int rank, size_t index,
                              size_t at, size_t count)
 {
@@ -195,7 +196,8 @@ static uint64_t wrong_copies(const struct bench_case *c, const struct pattern *p
     return wrong;
 }
 
-/* `count` elements of `out` are the reduction of ranks 0..ranks-1 from `index` on. */
+/* Counts the wrong ones of `count` elements of `out`, which must be the reduction of ranks 0..ranks-1 from `index`
+ * on. */
 static uint64_t wrong_sums(const struct bench_case *c, const struct pattern *pattern, int ranks, size_t index,
                            size_t count)
 {
@@ -208,7 +210,7 @@ static uint64_t wrong_sums(const struct bench_case *c, const struct pattern *pat
     return wrong;
 }
 
-/* Rank 0's output of exscan, which must be as it was: poison, or in place its input. */
+/* Counts changed elements of rank 0's output of exscan, which must be as it was: poison, or in place its input. */
 static uint64_t wrong_untouched(const struct bench_case *c, const struct pattern *pattern)
 {
     uint64_t wrong = 0;
@@ -252,7 +254,7 @@ static uint64_t wrong_results(const struct bench_rank *self, const struct bench_
     return 0;
 }
 
-/* How many elements this rank puts in. */
+/* Returns how many elements this rank puts in. */
 static size_t input_count(const struct bench_rank *self, const struct bench_case *c)
 {
     bool own_block = c->op->shape == FLOOR_ALL_GATHER || c->op->shape == FLOOR_GATHER;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tutti bench --device: calls are put on a stream, on buffers of the device. Inputs are made and results looked at on the host, in
- * buffers beside those (bench_case.host_in, host_out).
+ * tutti bench --device: calls are put on a stream, on buffers of the device. Inputs are made and results are checked on
+ * the host, in other buffers (bench_case.host_in, host_out).
  */
 #include "cli/bench.h"
 
@@ -42,7 +42,7 @@ static tutti_status open_own(struct bench_rank *self, struct bench_device *devic
     return status == TUTTI_OK ? make_buffers(self, device) : status;
 }
 
-/* What tells devices apart: GPUs have numbers that are the same in every process. */
+/* Tells devices apart. Numbers of GPUs are the same in every process. */
 struct identity {
     unsigned char uuid[16];
     int32_t number;
@@ -136,7 +136,8 @@ tutti_status bench_device_get(struct bench_rank *self, size_t bytes)
 
 /* ---- The floor --------------------------------------------------------------------------------------------------- */
 
-/* How often all ranks together read and write the size at least, half of it: what a copy does of it is both. */
+/* Returns how many copies of `total` bytes move as much as the operation must: half of what all ranks together read and
+ * write at least, since a copy does both. */
 static double copies_of(const struct bench_op *op, int ranks)
 {
     switch (op->shape) {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What tutti sim needs to know of the links between ranks that exchange messages, and of what their cores do with them.
- * Ranks are measured in pairs, all pairs at once, so that what they share is in the figures: small messages one way and
- * both ways, and messages of growing sizes both ways, many at a time and alone. How long cores are busy with a message of a
- * size is what the simulated stream of them needs to take as long as the real one; what one that is alone takes longer than
- * that is delay: the way through the system is not shorter for it, but no core is busy meanwhile.
+ * Measures what tutti sim needs to know of the links between ranks that exchange messages, and of the time that their
+ * cores spend on them. Ranks are measured in pairs, all pairs at once, so that the figures include what they share:
+ * small messages one way and both ways, and messages of growing sizes both ways, many at a time and alone. The time
+ * that cores are busy with a message of a size is chosen so that a simulated stream of such messages takes as long as
+ * the real one. If a message that is alone takes longer than that, the rest is delay: the message is still on its way,
+ * but no core is busy.
  */
 #include "cli/bench.h"
 
@@ -28,7 +29,7 @@ static double now(void)
 
 typedef tutti_status link_call(struct bench_rank *self, size_t bytes);
 
-/* The last of an odd number is alone. */
+/* Returns the rank's partner; with an odd number of ranks the last one is its own. */
 static int partner_of(const struct bench_rank *self)
 {
     int partner = self->rank ^ 1;
@@ -43,7 +44,7 @@ static tutti_status one_way(struct bench_rank *self, size_t bytes, bool sends)
     return tutti_recv(self->world, self->out_buffer, bytes, TUTTI_U8, partner, 0, NULL);
 }
 
-/* Many messages one way, as fast as they go, then one back. */
+/* Sends many messages one way, as fast as they go, then one back. */
 static tutti_status burst(struct bench_rank *self, size_t bytes)
 {
     bool sends = self->rank % 2 == 0;
@@ -59,9 +60,9 @@ static tutti_status there_and_back(struct bench_rank *self, size_t bytes)
     return status == TUTTI_OK ? one_way(self, bytes, !sends) : status;
 }
 
-/* Where the next message is sent from and where it goes: to places that were just used; or one of both to the next place. So
- * it is in collectives that cut vectors into pieces: what is sent was made or has come just before, or what comes is used
- * up at once and its place again for another. */
+/* Chooses where the next message is sent from and where it goes: to places that were just used, or for one of the two
+ * to the next place. Collectives that cut vectors into pieces do so, too: data to send were made or have come just
+ * before, or data that come are used up at once and their place is used again. */
 static void next_places(struct bench_rank *self, size_t bytes, char **in, char **out)
 {
     size_t near = self->link_turn % 4 * bytes, far = self->link_at;
@@ -74,7 +75,7 @@ static void next_places(struct bench_rank *self, size_t bytes, char **in, char *
     self->link_turn++;
 }
 
-/* One message each way at once, as a collective sends it: it is not announced, nor accepted. */
+/* Sends one message each way at once, as a collective does: it is neither announced nor accepted. */
 static tutti_status exchange(struct bench_rank *self, size_t bytes)
 {
     size_t counts[2] = {bytes, bytes}, offsets[2] = {0};
@@ -90,7 +91,8 @@ static size_t stream_depth(size_t bytes)
     return depth > STREAM_MOST ? STREAM_MOST : depth;
 }
 
-/* The same with some of them under way, each way or one way: the next come as soon as these have. */
+/* Does the same with several messages under way, each way or one way: the next ones start as soon as these have
+ * arrived. */
 static tutti_status stream_ways(struct bench_rank *self, size_t bytes, bool sends, bool receives)
 {
     int partner = partner_of(self);
@@ -116,7 +118,7 @@ static tutti_status stream_one_way(struct bench_rank *self, size_t bytes)
     return stream_ways(self, bytes, self->rank % 2 == 0, self->rank % 2 != 0);
 }
 
-/* Sums as a reduction makes them: of the own input and what came, a chunk at a time. */
+/* Adds as a reduction does: its own input and received data, one chunk at a time. */
 static tutti_status add(struct bench_rank *self, size_t bytes)
 {
     for (size_t at = 0; at < bytes; at += ADD_CHUNK) {
@@ -128,7 +130,7 @@ static tutti_status add(struct bench_rank *self, size_t bytes)
 
 /* ---- Times ------------------------------------------------------------------------------------------------------- */
 
-/* Of the slowest rank. */
+/* Measures the seconds of one call on the slowest rank. */
 static int time_batch(struct bench_rank *self, link_call *call, size_t bytes, uint64_t batch, double *seconds)
 {
     if (tutti_barrier(self->world) != TUTTI_OK) return bench_failed(self);
@@ -140,7 +142,7 @@ static int time_batch(struct bench_rank *self, link_call *call, size_t bytes, ui
     return CLI_GO_ON;
 }
 
-/* The median: what is predicted from it is compared with medians. */
+/* Measures the median: what is predicted from it is compared with medians. */
 static int time_call(struct bench_rank *self, link_call *call, size_t bytes, double *seconds)
 {
     double samples[LINK_SAMPLES];
@@ -192,7 +194,7 @@ static int run_trial(struct trial *trial, double *seconds)
     return report.result == 0 ? CLI_GO_ON : cli_fail("bench", "a simulated exchange failed");
 }
 
-/* What `ns`, not less than `low`, must be for the simulated call to take as long as the real one. */
+/* Finds the `ns`, not less than `low`, with which the simulated call takes as long as the real one. */
 static int fit(struct trial *trial, link_call *call, int64_t *ns, int64_t low, double wanted)
 {
     int64_t high = low + (int64_t)(wanted * 1e9);
@@ -208,8 +210,8 @@ static int fit(struct trial *trial, link_call *call, int64_t *ns, int64_t low, d
     return CLI_GO_ON;
 }
 
-/* Delays that are over when the next message comes cost a stream little, but something: so both are fitted in turns. Large
- * messages are streams themselves. */
+/* Fits the costs of messages of one size. A delay that ends before the next message comes costs a stream little, but
+ * something: so both are fitted in turns. Large messages are streams themselves. */
 static int add_point(struct trial *trial, size_t bytes, double stream_s, double alone_s)
 {
     size_t last = trial->setup.copy_count;
@@ -248,8 +250,8 @@ static int fit_points(struct trial *trial, const struct bench_links *links, stru
 
 /* ---- All of it --------------------------------------------------------------------------------------------------- */
 
-/* A message costs both cores something, at least half of an exchange of nothing, unless they are busy for less when they
- * send many; the rest of its way is latency. */
+/* Measures small messages. A message costs both cores something, at least half of an exchange of nothing, unless they
+ * are busy for less when they send many; the rest of its time is latency. */
 static int measure_small(struct bench_rank *self, struct bench_links *links)
 {
     double both = 0, there = 0, many = 0;
@@ -264,7 +266,7 @@ static int measure_small(struct bench_rank *self, struct bench_links *links)
     return status;
 }
 
-/* `most`: how much of the buffers is used. */
+/* Measures with the first `most` bytes of the buffers. */
 static int measure_costs(struct bench_rank *self, size_t most, struct bench_link_costs *costs)
 {
     double seconds = 0;
@@ -274,13 +276,14 @@ static int measure_costs(struct bench_rank *self, size_t most, struct bench_link
     for (size_t i = 0; i < BENCH_LINK_SIZES && status == CLI_GO_ON; i++) {
         self->link_most = most;
         if (link_sizes[i] < LARGE) status = time_call(self, stream, link_sizes[i], &costs->stream_s[i]);
-        if (most < self->max_bytes) self->link_most = 0; /* a vector that is sent at once is small, and stays there */
+        /* a vector that is sent at once is small, so it stays in the caches */
+        if (most < self->max_bytes) self->link_most = 0;
         if (status == CLI_GO_ON) status = time_call(self, exchange, link_sizes[i], &costs->alone_s[i]);
     }
     return status;
 }
 
-/* What passes one way when nothing else does: of one that is alone, or of many. */
+/* Measures the best rate one way when nothing is sent the other way, by a message alone or by many. */
 static int measure_rate(struct bench_rank *self, double *bytes_per_s)
 {
     int status = CLI_GO_ON;

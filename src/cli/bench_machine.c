@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the ranks run on, and the memory that the floor is measured in: for threads anonymous memory of the process,
- * for processes a memfd of rank 0, which the others open through /proc.
+ * Counts the cores of the ranks, and maps the memory in which the floor is measured: for threads anonymous memory of
+ * the process, for processes a memfd of rank 0, which the others open through /proc.
  */
 #include "cli/bench.h"
 
@@ -35,7 +35,7 @@ int bench_count_cores(struct bench_rank *self)
 
 /* ---- The floor's region ------------------------------------------------------------------------------------------ */
 
-struct region_key { /* how the others find rank 0's region */
+struct region_key { /* tells the others where rank 0's region is */
     uint64_t address;
     int64_t pid, descriptor;
 };
@@ -45,11 +45,12 @@ static void *map_region(size_t bytes, int descriptor)
     int flags = descriptor < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
     void *region = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, descriptor, 0);
     if (region == MAP_FAILED) return NULL;
-    if (descriptor < 0) madvise(region, bytes, MADV_HUGEPAGE); /* as Tutti's: else the floor would lie too high */
+    /* as in Tutti's memory: without huge pages the floor would be too slow */
+    if (descriptor < 0) madvise(region, bytes, MADV_HUGEPAGE);
     return region;
 }
 
-/* Rank 0's part. The descriptor stays open until the others have opened it. */
+/* Maps rank 0's region. The descriptor stays open until the others have opened it. */
 static void *region_create(size_t bytes, bool as_threads, struct region_key *key)
 {
     int descriptor = -1;
@@ -73,7 +74,7 @@ static int region_find(const struct region_key *key)
     return open(path, O_RDWR | O_CLOEXEC);
 }
 
-/* Commits this rank's part, so that too little memory is an error here and not a signal later. */
+/* Commits this rank's part, so that a lack of memory is an error here and not a signal later. */
 static bool region_commit(struct bench_rank *self, int descriptor)
 {
     size_t offset, bytes;
@@ -90,7 +91,7 @@ static int floor_failed(struct bench_rank *self, int error)
                     self->rank, self->floor_bytes >> 20, strerror(error));
 }
 
-/* Rank 0 maps, tells the others, and they map; `region` is NULL on a rank where it did not work. */
+/* Rank 0 maps and tells the others, and they map; `region` is NULL on a rank where it failed. */
 static int share_region(struct bench_rank *self, void **region, int *descriptor)
 {
     bool as_threads = tutti_all_threads(self->world);
@@ -124,7 +125,7 @@ int bench_floor_open(struct bench_rank *self)
     }
     bool ok = region && region_commit(self, descriptor);
     if (!ok) (void)floor_failed(self, errno);
-    status = bench_agree(self, ok); /* after it, everyone has rank 0's region, and it may close its descriptor */
+    status = bench_agree(self, ok); /* now everyone has rank 0's region, and it may close its descriptor */
     if (descriptor >= 0) (void)close(descriptor);
     if (status == CLI_GO_ON) {
         floor_attach(&self->floor, region, self->rank, self->ranks, self->max_bytes, self->ranks > self->cores);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A sample is a batch of calls made back to back after a barrier; its time is that of the slowest rank, divided by the
- * batch. Machines drift, by more within minutes than the differences one looks for: samples of the operation and of
- * its floor are taken in turns, a few of each per round, so that both see the same weather.
+ * batch. Machines drift, within minutes by more than the differences to be seen: samples of the operation and of its
+ * floor are taken in turns, a few of each per round, so that both are measured under the same conditions.
  *
  * Invariant: every decision (how long a batch, which ways of the floor, when to stop) follows from times that were
  * combined over all ranks, so that all ranks decide the same.
@@ -13,14 +13,14 @@
 #include <time.h>
 
 enum { SAMPLES = 50, ROUNDS = 10, MAX_BATCH = 1 << 18, SAMPLES_MIN = 5 };
-static const double sample_seconds = 1.5e-3; /* how long a batch should last */
-static const double row_seconds = 0.3;       /* how long the samples of one operation may take together */
+static const double sample_seconds = 1.5e-3; /* target length of a batch */
+static const double row_seconds = 0.3;       /* target length of all samples of one operation */
 static const double round_seconds = 0.05;
-static const double hopeless = 1.3; /* a way of the floor that is slower than the best by this is left out */
+static const double hopeless = 1.3; /* a way of the floor that is slower than the best by this factor is left out */
 
-/* Times of all samples of one thing. */
+/* Times of all samples of one kind. */
 struct series {
-    double *seconds; /* (room) of one call */
+    double *seconds; /* (room) of one call each */
     size_t count, room;
     uint64_t batch;
 };
@@ -48,7 +48,7 @@ int bench_failed(struct bench_rank *self)
     return CLI_FAILED;
 }
 
-/* The slowest rank's times, everywhere. */
+/* Replaces the times on all ranks by those of the slowest rank. */
 static int combine(struct bench_rank *self, double *seconds, size_t count)
 {
     if (count == 0) return CLI_GO_ON;
@@ -88,7 +88,7 @@ static int sample_floor(struct measurement *m, floor_way way, uint64_t batch, do
     return cli_fail("bench", "rank %d: another rank stopped while the floor was measured", m->self->rank);
 }
 
-/* way -1: the operation itself */
+/* Takes one sample. Way -1 is the operation itself. */
 static int sample(struct measurement *m, int way, uint64_t batch, double *elapsed)
 {
     if (way < 0) return sample_tutti(m->self, m->c, batch, elapsed);
@@ -105,7 +105,7 @@ int bench_time_batch(struct bench_rank *self, const struct bench_case *c, uint64
 
 /* ---- Preparing --------------------------------------------------------------------------------------------------- */
 
-/* Ping-pong's floor changes direction at every call. */
+/* Returns the batch, rounded up to an even number for ping-pong's floor, which changes direction at every call. */
 static uint64_t whole_batch(const struct measurement *m, int way, uint64_t batch)
 {
     return way >= 0 && m->c->op->shape == FLOOR_PING_PONG ? (batch + 1) / 2 * 2 : batch;
@@ -165,14 +165,16 @@ static int warm_up(struct measurement *m)
 
 /* ---- Rounds ------------------------------------------------------------------------------------------------------ */
 
-/* Takes `each` samples of everything that is measured, and notes them. */
+/* Takes `each` samples of everything that is measured, and records them. */
 static int take_round(struct measurement *m, size_t each)
 {
     size_t used = 0;
     for (int way = -1; way < FLOOR_WAYS; way++) {
         if (way >= 0 && !m->floor_used[way]) continue;
         uint64_t batch = way < 0 ? m->tutti.batch : m->floor[way].batch;
-        double unused = 0; /* the caches hold what was measured before: all ways of the floor use the same buffers */
+        /* the caches hold what was measured before, and all ways of the floor use the same buffers: one batch to warm
+         * up */
+        double unused = 0;
         int status = sample(m, way, whole_batch(m, way, 1), &unused);
         for (size_t i = 0; i < each && status == CLI_GO_ON; i++) status = sample(m, way, batch, &m->round[used++]);
         if (status != CLI_GO_ON) return status;

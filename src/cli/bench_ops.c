@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The operations that can be measured, one row each. Sizes are those of nccl-tests: of the vector, or of all ranks'
- * blocks together where the operation works in blocks.
+ * The operations that can be measured, one row each. Sizes are counted as in nccl-tests: the vector, or for operations
+ * on blocks the blocks of all ranks together.
  */
 #include "cli/bench.h"
 
@@ -78,7 +78,7 @@ static tutti_status call_reduce_scatter_v(struct bench_rank *self, const struct 
     return tutti_reduce_scatter_v(bench_on(self), c->in, c->out, self->counts, c->type, c->reduction);
 }
 
-/* A rank sends a peer as much as it receives from it. */
+/* A rank sends each peer as much as it receives from it. */
 static tutti_status call_all_to_all_v(struct bench_rank *self, const struct bench_case *c)
 {
     return tutti_all_to_all_v(bench_on(self), c->in, self->counts, NULL, c->out, self->counts, NULL, c->type);
@@ -94,7 +94,7 @@ static tutti_status call_exscan(struct bench_rank *self, const struct bench_case
     return tutti_exscan(bench_on(self), c->in, c->out, c->count, c->type, c->reduction);
 }
 
-/* A round trip. */
+/* Makes a round trip. */
 static tutti_status call_ping_pong(struct bench_rank *self, const struct bench_case *c)
 {
     if (self->rank > 1) return TUTTI_OK;
@@ -240,7 +240,7 @@ const struct bench_op bench_ops[] = {
 };
 const size_t bench_op_count = sizeof bench_ops / sizeof bench_ops[0];
 
-/* Names without underlines between words, as in MPI and in some of nccl-tests' programs. */
+/* Accepts names without underlines between words, too, as in MPI and in some of nccl-tests' programs. */
 static bool is_named(const struct bench_op *op, const char *word)
 {
     const char *name = op->name;
@@ -252,7 +252,7 @@ static bool is_named(const struct bench_op *op, const char *word)
 
 enum { WORD_BYTES = 32 };
 
-/* nccl-tests' programs are called after their operations. */
+/* Takes the operation's name out of the name of nccl-tests' program. */
 static void strip(const char *word, char name[WORD_BYTES])
 {
     static const char perf[] = "_perf";
@@ -293,7 +293,7 @@ size_t bench_block_offset(const struct bench_case *c, int ranks, int block)
     return c->total / parts * before + c->total % parts * before / parts;
 }
 
-/* Uneven: block (from + to) mod n of the above, so that every row and every column has the same sum. */
+/* Uneven: returns the size of block (from + to) mod n, so that all ranks send and receive equally much. */
 static size_t pair_count(const struct bench_case *c, int ranks, int from, int to)
 {
     int block = (from + to) % ranks;
@@ -307,7 +307,7 @@ size_t bench_pair_offset(const struct bench_case *c, int ranks, int from, int to
     return offset;
 }
 
-/* What a call gets of two buffers. */
+/* Changes a call's buffers for in-place operation. */
 static void place_in(const struct bench_rank *self, const struct bench_case *c, char **in, char **out)
 {
     size_t own = bench_block_offset(c, self->ranks, self->rank) * tutti_type_bytes(c->type);
@@ -346,7 +346,7 @@ void bench_case_init(struct bench_rank *self, struct bench_case *c, const struct
 {
     size_t element = tutti_type_bytes(type), blocks = op->blocks ? (size_t)self->ranks : 1;
     *c = (struct bench_case){.op = op, .type = type, .in_place = in_place};
-    c->reduction = op->reduces ? reduction : TUTTI_MAX; /* of no effect, and any input will do */
+    c->reduction = op->reduces ? reduction : TUTTI_MAX; /* has no effect, and any input will do */
     c->root = (int)self->settings->flags.root;
     c->count = bench_whole_bytes(op, type, self->ranks, bytes) / element / blocks;
     if (op->shape == FLOOR_BARRIER) c->count = 0;

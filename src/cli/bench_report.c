@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table has the columns of nccl-tests, and beside them the fastest and the 99th percentile sample, the floor and
- * how much of it was reached. The JSON file has one object per line and per measurement.
+ * The table has the columns of nccl-tests, then the fastest and the 99th percentile sample, the floor, and the fraction
+ * of it that was reached. The JSON file has one object per line and per measurement.
  */
 #include "cli/bench.h"
 
@@ -85,7 +85,7 @@ void bench_report_section(struct bench_report *report, const struct bench_op *op
     (void)fflush(report->table);
 }
 
-/* Four digits or so, in 7 characters. */
+/* Prints about four digits, in 7 characters. */
 static void print_us(FILE *stream, double seconds)
 {
     double us = seconds * 1e6;
@@ -217,7 +217,7 @@ static void report_side(struct bench_report *report, struct bench_rank *self, co
     if (result->wrong != UINT64_MAX) report->wrong += result->wrong;
 }
 
-/* Of calls that the comm's provider left to another. */
+/* Names the provider of calls that the comm's provider left to another one. */
 static void print_carrier(FILE *stream, const struct bench_device *device, const struct bench_result *result)
 {
     if (device == NULL || result->provider == NULL || strcmp(result->provider, device->provider) == 0) return;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A switch-over size parts two ways of doing the same thing: small calls go one way, large calls the other. To place
- * it, every size is measured both ways, in turns, with the table set so that all sizes go one way and then the other.
- * The size chosen is the one that loses least against the faster way at every size; where it gains next to nothing
- * over the default, the default stays.
+ * A switch-over size separates two ways of doing the same thing: small calls go one way, large calls the other. To
+ * choose it, every size is measured both ways, in turns: the table is set so that all sizes go one way, then the other.
+ * The size chosen is the one that loses least against the faster way at every size; where it gains next to nothing over
+ * the default, the default stays.
  */
 #include "cli/bench.h"
 
@@ -20,33 +20,33 @@ enum tune_kind {
     TUNE_UP_TO,       /* a size up to the value goes the small way */
     TUNE_FROM,        /* a size from the value on goes the large way */
     TUNE_BEST,        /* no switch-over: the value with the least time */
-    TUNE_RANKS_UP_TO, /* as the first two, of the number of ranks */
+    TUNE_RANKS_UP_TO, /* like the first two, for the number of ranks */
     TUNE_RANKS_FROM
 };
 
-/* What the value counts, where the sizes are of one buffer of one rank. */
+/* What the value counts; sizes are those of one buffer of one rank. */
 enum tune_unit {
     TUNE_OF_BUFFER,
     TUNE_OF_TWO_EACH, /* two buffers of every rank */
-    TUNE_OF_ALL,      /* one of every rank and one more */
+    TUNE_OF_ALL,      /* one buffer of every rank and one more */
     TUNE_OF_FEW       /* the buffer of up to 7 ranks; with every 8 more, the size goes up by the value */
 };
 
 struct tune_row {
-    const char *name; /* in TUTTI_TUNING_LIST */
+    const char *name; /* its name in TUTTI_TUNING_LIST */
     enum tune_kind kind;
-    const char *ops[TUNE_OPS]; /* measured; the second may be NULL */
-    size_t from, to;           /* sizes (or values, for TUNE_BEST), each twice the last */
-    size_t at;                 /* the size measured, where the value is no switch-over size */
+    const char *ops[TUNE_OPS]; /* the operations that are measured; the second may be NULL */
+    size_t from, to;           /* sizes (or values, for TUNE_BEST), each twice the one before */
+    size_t at;                 /* the size that is measured if the value is no switch-over size */
     enum tune_unit unit;
-    bool messages;   /* matters to ranks that exchange messages; else to those that share memory */
-    bool is_private; /* on private buffers */
+    bool messages;   /* matters to ranks that exchange messages; otherwise to those that share memory */
+    bool is_private; /* measured on private buffers */
     bool processes;  /* matters between processes only */
     int min_ranks;
-    bool two_ranks; /* the value is of two ranks */
+    bool two_ranks; /* the value holds for two ranks */
     bool no_attach; /* measured without cross-memory attach */
     enum { TUNE_ALWAYS, TUNE_CROWDED, TUNE_UNCROWDED } when;
-    const char *in_place_of; /* what ranks that have joined go by; NULL: this one */
+    const char *in_place_of; /* the field that ranks use after they have joined; NULL: this one */
     bool replaced;           /* ranks that share cores join with another value, which is not for the file */
 };
 
@@ -176,9 +176,9 @@ static const struct tune_row tune_rows[] = {
 struct tuner {
     struct bench_rank *self;
     tutti_tuning chosen;
-    const tutti_option_row *limits; /* of the row at hand */
+    const tutti_option_row *limits; /* of the current row */
     const struct tune_row *row;
-    FILE *out; /* rank 0's; NULL elsewhere */
+    FILE *out; /* rank 0's; NULL on the others */
     bool over_messages;
     struct bench_links links;
 };
@@ -213,7 +213,7 @@ __attribute__((format(printf, 2, 3))) static void say(const struct tuner *tuner,
 
 /* ---- Measuring --------------------------------------------------------------------------------------------------- */
 
-/* One sample with the row's field at `value`. */
+/* Takes one sample with the row's field set to `value`. */
 static int time_with(struct tuner *tuner, const struct bench_case *c, int64_t value, uint64_t batch, double *seconds)
 {
     tutti_tuning tuning = tuner->chosen;
@@ -235,7 +235,7 @@ static int find_batch(struct tuner *tuner, const struct bench_case *c, int64_t v
     return CLI_GO_ON;
 }
 
-/* Times of `op` on `bytes` with each of two values of the field, measured in turns: the quarter of the samples that was
+/* Measures `op` on `bytes` with each of two values of the field, in turns. The quarter of the samples that was
  * disturbed least decides. */
 static int time_both(struct tuner *tuner, const char *op, size_t bytes, const int64_t values[2], double times[2])
 {
@@ -267,7 +267,7 @@ static void say_times(const struct tuner *tuner, const char *op, size_t bytes, c
         say(tuner, "#   %-10s %9zu B %10.3f us below it %10.3f us above it\n", op, bytes, first, second);
 }
 
-/* The same for all operations of the row: times relative to the faster are added to `costs`. */
+/* Does the same for all operations of the row, and adds the times, relative to the faster one, to `costs`. */
 static int cost_both(struct tuner *tuner, size_t bytes, const int64_t values[2], double costs[2])
 {
     for (int i = 0; i < TUNE_OPS && tuner->row->ops[i]; i++) {
@@ -299,13 +299,13 @@ static int64_t usual_value(const struct tuner *tuner)
     return strtoll(tuner->limits->initial, NULL, 10);
 }
 
-/* The least value that means itself: where 0 is the default, it stands for "as the machine suggests". */
+/* Returns the least value that is meant literally: if 0 is the default, it means "as the machine suggests". */
 static int64_t least(const struct tuner *tuner)
 {
     return usual_value(tuner) == 0 ? 1 : tuner->limits->low;
 }
 
-/* The first `small` sizes go the small way: the value that says so. */
+/* Returns the value with which the first `small` sizes go the small way. */
 static int64_t switch_value(const struct tuner *tuner, const size_t *sizes, size_t count, size_t small)
 {
     if (tuner->row->kind == TUNE_UP_TO) return small ? in_unit(tuner, sizes[small - 1]) : least(tuner);
@@ -321,7 +321,7 @@ static size_t small_sizes(const struct tuner *tuner, const size_t *sizes, size_t
     return small;
 }
 
-/* costs[i]: of size i, the small way and the large way. */
+/* Chooses the value. costs[i]: of size i, the small way and the large way. */
 static int64_t choose_switch(const struct tuner *tuner, const size_t *sizes, double (*costs)[2], size_t count,
                              int64_t usual)
 {
@@ -340,7 +340,7 @@ static int tune_switch(struct tuner *tuner, int64_t *value)
 {
     size_t sizes[TUNE_SIZES], count = 0;
     double costs[TUNE_SIZES][2] = {{0}};
-    const int64_t sides[2] = {tuner->limits->high, least(tuner)}; /* all the small way, all the large way */
+    const int64_t sides[2] = {tuner->limits->high, least(tuner)}; /* all sizes go the small way; all go the large way */
     for (size_t bytes = tuner->row->from; bytes <= tuner->row->to && count < TUNE_SIZES; bytes *= 2) {
         sizes[count] = bytes;
         int status = cost_both(tuner, bytes, sides, costs[count++]);
@@ -371,7 +371,8 @@ static int tune_best(struct tuner *tuner, int64_t *value)
 static int tune_ranks(struct tuner *tuner, int64_t *value)
 {
     const int64_t sides[2] = {tuner->limits->high, tuner->limits->low};
-    int64_t few = tuner->self->ranks, many = few - 1; /* as few as these, and too many by one */
+    /* limits that just include this number of ranks, and just exclude it */
+    int64_t few = tuner->self->ranks, many = few - 1;
     double costs[2] = {0};
     if (tuner->row->kind == TUNE_RANKS_FROM) few++, many++;
     int status = cost_both(tuner, tuner->row->at, sides, costs);
@@ -383,7 +384,7 @@ static int tune_ranks(struct tuner *tuner, int64_t *value)
 
 /* ---- Rows -------------------------------------------------------------------------------------------------------- */
 
-/* Why the row cannot be measured here; NULL: it can. */
+/* Returns why the row cannot be measured here, or NULL if it can. */
 static const char *missing(const struct tuner *tuner)
 {
     if (tuner->row->messages && !tuner->over_messages) return "matters to ranks that exchange messages";
@@ -415,8 +416,7 @@ static int tune_one(struct tuner *tuner)
 {
     int64_t *value = field(&tuner->chosen, tuner->row->name), before;
     tuner->limits = limits_of(tuner->row->name);
-    if (!value || !tuner->limits || !tuner->limits->initial)
-        return CLI_GO_ON; /* a row that this library does not have */
+    if (!value || !tuner->limits || !tuner->limits->initial) return CLI_GO_ON; /* this library has no such row */
     before = *value;
     const char *why = missing(tuner);
     if (why) {

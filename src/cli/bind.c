@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * --bind core: one core per rank, in topology order, so that neighbours share caches.
+ * --bind core: gives each rank one core, in topology order, so that neighbours share caches.
  */
 #include "cli/cli.h"
 #include "cli/cli_run.h"
@@ -11,7 +11,7 @@
 #include <hwloc/glibc-sched.h>
 #include <stdlib.h>
 
-/* Only what this process may use: cgroups (hwloc's default) and its own binding, as by taskset. */
+/* Loads what this process may use only, by cgroups (hwloc's default) and by its own binding, as with taskset. */
 static int load(hwloc_topology_t *topology)
 {
     if (hwloc_topology_init(topology) != 0) return cli_fail(NULL, "--bind core: hwloc cannot be initialised");

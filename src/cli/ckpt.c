@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tutti ckpt: looking at checkpoints.
+ * tutti ckpt: lists, checks and compares checkpoints.
  */
 #include "cli/cli.h"
 
@@ -30,7 +30,7 @@ const struct cli_page cli_ckpt_page = {
 
 enum { NOTE_BYTES = 128 };
 
-/* As it can be shown: whoever wrote the file may have put anything there. */
+/* Returns a note in printable form: its file may hold any bytes. */
 static const char *note(const tutti_checkpoint *checkpoint, const char *name, char text[NOTE_BYTES])
 {
     const char *found = tutti_checkpoint_note(checkpoint, name);
@@ -76,7 +76,8 @@ static bool is_folder(const char *path)
     return stat(path, &about) == 0 && S_ISDIR(about.st_mode);
 }
 
-/* A checkpoint that is there and lacks a file is as damaged as one whose file was changed, and no bad command line. */
+/* Reports an error. A checkpoint that lacks a file is as damaged as one with a changed file, and no bad command
+ * line. */
 static int blame(const char *path, const tutti_error *error)
 {
     if (error->system_errno == ENOENT && is_folder(path)) return cli_fail("ckpt", "%s", error->text);
@@ -125,7 +126,7 @@ static const struct {
     int (*run)(int argc, char **argv);
 } actions[] = {{"ls", list}, {"verify", verify}, {"diff", diff}};
 
-/* argv[0] is the action; flags may stand before and behind its operands. */
+/* Parses the flags, which may come before and after an action's operands, and runs it. argv[0] is the action. */
 static int act(int (*run)(int argc, char **argv), int argc, char **argv)
 {
     int unused = 0, rest = 0, more = 0, end;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Flags from rows: --name value, --name=value, -n value, -nvalue. Flags end at the first word that is none, or at --.
+ * Parses flags by their rows: --name value, --name=value, -n value, -nvalue. Flags end at the first word that is none,
+ * or at --.
  */
 #include "cli/cli.h"
 
@@ -18,11 +19,11 @@ enum { NAME_BYTES = 64, WORDS = 128 };
 
 static void say(const char *command, const char *format, va_list arguments)
 {
-    char line[1024]; /* one write, so that lines of several processes do not mix */
+    char line[1024]; /* one write, so that lines of several processes are not mixed */
     int used = command == NULL ? snprintf(line, sizeof line, "tutti: ")
                                : snprintf(line, sizeof line, "tutti %s: ", command);
     (void)vsnprintf(line + used, sizeof line - (size_t)used, format, arguments);
-    (void)fprintf(stderr, "%s\n", tutti_text_printable(line)); /* names may hold anything */
+    (void)fprintf(stderr, "%s\n", tutti_text_printable(line)); /* names may hold any bytes */
 }
 
 int cli_refuse(const char *command, const char *format, ...)
@@ -78,7 +79,7 @@ int cli_check_output(const char *command, const char *path)
     bool is_new = stat(path, &about) != 0;
     FILE *file = fopen(path, "ae");
     if (file == NULL || fclose(file) != 0) return cli_blame_path(command, "cannot write", path);
-    if (is_new) (void)unlink(path); /* should the command end before it has anything to write */
+    if (is_new) (void)unlink(path); /* the command may end before it has anything to write */
     return CLI_GO_ON;
 }
 
@@ -110,7 +111,7 @@ const struct cli_flag *cli_find_flag(const struct cli_page *page, const char *na
     return NULL;
 }
 
-/* The library's option of that name, where the page takes them and has no flag of its own for it. */
+/* Finds the library's option of that name, if the page accepts them and has no flag of its own for it. */
 static const tutti_option_row *find_library_option(const struct cli_page *page, const char *name)
 {
     size_t count = 0;
@@ -121,7 +122,7 @@ static const tutti_option_row *find_library_option(const struct cli_page *page, 
     return NULL;
 }
 
-/* "log_dir" to "--log-dir" */
+/* Turns "log_dir" into "--log-dir". */
 static const char *flag_name(const char *name, char text[NAME_BYTES])
 {
     (void)snprintf(text, NAME_BYTES, "--%s", name);
@@ -153,7 +154,7 @@ static int refuse_flag(const char *command, const struct cli_page *page, const c
 
 /* ---- Values ---------------------------------------------------------------------------------------------------- */
 
-/* A field is a bool where its row is one, and an int64_t otherwise. */
+/* Sets a field, which is a bool if its row is one, otherwise an int64_t. */
 static void set_number(void *values, const struct cli_flag *flag, int64_t number)
 {
     bool truth = number != 0;
@@ -194,7 +195,7 @@ static int set_defaults(const char *command, const struct cli_page *page, void *
     return CLI_GO_ON;
 }
 
-/* Whether `text` is one of the words of "core|none", of which there are at most CHOICES. */
+/* Checks that `text` is one of the words of "core|none", of which there are at most CHOICES. */
 static int check_choice(const char *command, const char *name, const char *choices, const char *text)
 {
     enum { CHOICES = 16 };
@@ -216,7 +217,7 @@ static int check_value(const char *command, const tutti_option_row *row, const c
 {
     tutti_option_row named = *row;
     tutti_error error;
-    named.name = name; /* the error names what was typed */
+    named.name = name; /* the error names the flag as it was typed */
     if (tutti_option_parse(&named, text, number, &error) == TUTTI_OK) return CLI_GO_ON;
     return cli_refuse(command, "%s", error.text);
 }
@@ -233,7 +234,7 @@ static int take_real(const char *command, const struct cli_flag *flag, const cha
     return CLI_GO_ON;
 }
 
-/* As of a variable of the shell that is not set: what was meant would quietly be left out. */
+/* Refuses an empty value, as from a shell's variable that is not set: otherwise the flag would silently be ignored. */
 static int check_text(const char *command, const char *name, const char *text)
 {
     return text[0] != '\0' ? CLI_GO_ON : cli_refuse(command, "%s: the value is empty; leave the flag out", name);
@@ -255,7 +256,7 @@ static int take_value(const char *command, const struct cli_flag *flag, const ch
     return status;
 }
 
-/* The library reads its options from the environment, in this process and in those it starts. */
+/* Sets an option of the library, which reads it from the environment, in this process and in those it starts. */
 static int take_library_option(const char *command, const tutti_option_row *row, const char *name, const char *text)
 {
     int64_t number = 0;
@@ -280,8 +281,8 @@ static bool looks_like_flag(const char *word)
     return word[0] == '-' && word[1] != '\0'; /* "-" alone is stdout */
 }
 
-/* The value beside the flag (`joined`, from --name=value or -nvalue), or else the next word. A flag that can do without
- * a value has `bare` in place of a next word that is not there or is a flag. */
+/* Returns the value next to the flag (`joined`, from --name=value or -nvalue), or else the next word. A flag that may
+ * stand alone has the value `bare` if there is no next word or it is a flag. */
 static const char *value_of(struct cursor *cursor, const char *joined, const char *bare)
 {
     if (joined != NULL) return joined;
@@ -324,7 +325,7 @@ static int take_short_flag(const char *command, const struct cli_page *page, str
     if (flag->row.name == NULL) return refuse_flag(command, page, word);
     const char *joined = word[2] != '\0' ? word + 2 : NULL;
     bool number = flag->row.kind != TUTTI_OPTION_TEXT && flag->row.kind != TUTTI_OPTION_BOOL;
-    if (number && joined != NULL && isalpha((unsigned char)joined[0])) /* -np 4, as mpirun has it */
+    if (number && joined != NULL && isalpha((unsigned char)joined[0])) /* -np 4, as in mpirun */
         return cli_refuse(command, "unknown flag '%s'; did you mean '%s'?", word, shown);
     if (flag->is_switch) {
         if (joined != NULL) return cli_refuse(command, "%s takes no value", shown);

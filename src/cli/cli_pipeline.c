@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tutti pipeline: tables of pipelines, checked, printed and drawn.
+ * tutti pipeline: checks, prints and draws tables of pipelines.
  */
 #include "cli/cli.h"
 
@@ -83,7 +83,7 @@ const struct cli_page cli_pipeline_page = {
 
 /* ---- What was asked ---------------------------------------------------------------------------------------------- */
 
-/* The table may stand before, between or after the flags. */
+/* Parses the command line. The table may come before, between or after the flags. */
 static int parse(int argc, char **argv, struct values *flags, const char **word)
 {
     for (;;) {
@@ -102,7 +102,7 @@ static int parse(int argc, char **argv, struct values *flags, const char **word)
     return CLI_GO_ON;
 }
 
-/* "1,1.2,0.9" */
+/* Reads times such as "1,1.2,0.9". */
 static int parse_times(const char *text, tutti_pipeline_times *times)
 {
     double *parts[] = {&times->forward, &times->input, &times->weights};
@@ -209,7 +209,7 @@ static void print_picture(FILE *stream, const struct report *report)
     tutti_pipeline_picture(report->table, report->verdict.spans, report->word, stream);
 }
 
-/* "": nothing is written; "-": to stdout. */
+/* Writes to a file. "": nothing is written; "-": to stdout. */
 static int write_to(const char *path, void (*print)(FILE *stream, const struct report *report),
                     const struct report *report)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which part of a job is this launcher's: all of it, or with torchrun's flags that of one host of several.
+ * Decides which part of a job this launcher starts: all of it, or with torchrun's flags the part of one of several
+ * hosts.
  */
 #include "cli/cli.h"
 #include "cli/cli_run.h"
@@ -10,9 +11,9 @@
 #include <string.h>
 #include <sys/socket.h>
 
-enum { RANKS_MOST = 65536, PORT_USUAL = 29500 }; /* the port is torchrun's */
+enum { RANKS_MOST = 65536, PORT_USUAL = 29500 }; /* torchrun's port */
 
-/* What only --hosts looks at. */
+/* Returns a given flag that only --hosts uses, or NULL. */
 static const char *flag_for_hosts(const struct run_values *values)
 {
     if (strcmp(values->ssh, cli_find_flag(&cli_run_page, "ssh")->row.initial) != 0) return "--ssh";
@@ -40,7 +41,7 @@ static int check_hosts_flags(const struct run_values *values)
     return CLI_GO_ON;
 }
 
-/* An address may have brackets, as with a port behind it. */
+/* Checks an address, which may be in brackets. */
 static int check_address(const char *host)
 {
     struct addrinfo *list = NULL, hints = {.ai_socktype = SOCK_STREAM};
@@ -67,7 +68,7 @@ static int check_nodes(const struct run_values *values)
     if (values->node_rank >= nodes)
         return cli_refuse("run", "--node-rank %lld: with --nnodes %d hosts go from 0 to %d",
                           (long long)values->node_rank, nodes, nodes - 1);
-    if (nodes == 1) return CLI_GO_ON; /* nobody to meet, wherever */
+    if (nodes == 1) return CLI_GO_ON; /* no other host to meet */
     if (values->node_rank < 0)
         return cli_refuse("run", "--nnodes %d needs --node-rank: which of them this host is, from 0 to %d", nodes,
                           nodes - 1);
@@ -84,9 +85,9 @@ int place_read(const struct run_values *values, struct launch *launch)
     struct place *place = &launch->place;
     int status = check_hosts_flags(values);
     if (status != CLI_GO_ON) return status;
-    launch->size = (int)(values->ranks + values->nproc_per_node); /* one of them is 0 */
+    launch->size = (int)(values->ranks + values->nproc_per_node); /* at most one of them is given; the other is 0 */
     if (launch->size == 0) launch->size = 1;
-    if (launch->remote) return CLI_GO_ON; /* the other launcher has placed it */
+    if (launch->remote) return CLI_GO_ON; /* the other launcher has set the place */
     *place = (struct place){.world = launch->size, .nodes = 1};
     if (values->nnodes > 0) status = check_nodes(values);
     if (status != CLI_GO_ON || values->nnodes <= 1) return status;

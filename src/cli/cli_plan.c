@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tutti plan: which layout to train with.
+ * tutti plan: proposes a layout to train with.
  */
 #include "cli/cli_plan.h"
 
@@ -86,7 +86,7 @@ static bool is_model(const char *word)
     return strcmp(word, "gpt") == 0 || strcmp(word, "mlp") == 0;
 }
 
-/* The model may stand before, between or after the flags. */
+/* Parses the command line. The model may come before, between or after the flags. */
 static int parse(int argc, char **argv, struct plan_values *values)
 {
     const char *model = NULL;
@@ -141,7 +141,7 @@ static int check_flags(const struct plan_values *values)
     return CLI_GO_ON;
 }
 
-/* Of tokens only the vocabulary counts, and it is looked for once. */
+/* Opens the data once, for the size of the vocabulary: nothing else of tokens matters here. */
 static int read_data(struct plan_values *values)
 {
     tutti_train_options *o = &values->options;
@@ -185,7 +185,7 @@ static int draw(struct plan *plan)
     return status == TUTTI_OK ? CLI_GO_ON : cli_blame("plan", &error);
 }
 
-/* Nothing can be proposed: what was listed says why. */
+/* Says that nothing can be proposed; the list above says why. */
 static int refuse(const struct plan *plan)
 {
     char needs[32], has[32], layout[PLAN_LAYOUT_BYTES];
@@ -197,7 +197,7 @@ static int refuse(const struct plan *plan)
                       plan_bytes_text((double)plan->rows[0].estimate.bytes, needs));
 }
 
-/* The table has the words of those that failed. */
+/* Returns the status of the measured runs. The table has the error messages of those that failed. */
 static int check_trials(const struct plan *plan)
 {
     struct plan_score score;

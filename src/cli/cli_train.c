@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tutti train: the command's page, and what was asked.
+ * tutti train: the command's page, and the reading of its flags.
  */
 #include "cli/cli_train.h"
 
@@ -131,13 +131,14 @@ const struct cli_page cli_train_page = {
 
 /* ---- What was asked -------------------------------------------------------------------------------------------- */
 
-static struct train_values values; /* of the process: ranks are its threads */
+static struct train_values values; /* of the process: its ranks are threads */
 static bool is_model(const char *word)
 {
     return strcmp(word, "gpt") == 0 || strcmp(word, "mlp") == 0;
 }
 
-/* The model is the first word; the rest are flags, those of the config file before them. */
+/* Reads the model, which is the first word, and the flags, those of the config file before those of the command
+ * line. */
 static int read_values(int argc, char **argv, struct train_words *words)
 {
     const char *model = NULL;
@@ -180,21 +181,21 @@ static void note_path(void *context, const char *path)
     (void)snprintf(context, 512, "%s", path);
 }
 
-/* By a launcher that does that with processes that were lost. */
+/* Returns true if a launcher that restarts lost processes has started this one again. */
 static bool was_started_again(void)
 {
     tutti_options options;
     return tutti_options_init(&options, NULL) == TUTTI_OK && tutti_board_was_formed(options.board, options.job);
 }
 
-/* A folder that has checkpoints is either resumed or left alone. */
+/* Refuses a folder that has checkpoints, unless they are to be resumed. */
 static int check_folder(void)
 {
     const tutti_train_options *options = &values.options;
     char path[512] = "";
     struct stat about;
     tutti_error error;
-    if (was_started_again()) return CLI_GO_ON; /* they are this run's */
+    if (was_started_again()) return CLI_GO_ON; /* the checkpoints are this run's */
     if (options->save[0] == '\0' || options->resume || stat(options->save, &about) != 0) return CLI_GO_ON;
     if (tutti_checkpoint_list(options->save, note_path, path, &error) != TUTTI_OK) return cli_blame("train", &error);
     if (path[0] == '\0') return CLI_GO_ON;
@@ -213,7 +214,7 @@ int cli_train(int argc, char **argv)
     if (status == CLI_GO_ON && values.ranks > 0 && setenv("TUTTI_RANKS", ranks, 1) != 0)
         status = cli_fail("train", "out of memory");
     if (status == CLI_GO_ON) {
-        (void)setenv("OPENBLAS_NUM_THREADS", "1", 1); /* its own threads would only sleep */
+        (void)setenv("OPENBLAS_NUM_THREADS", "1", 1); /* OpenBLAS's own threads would only sleep */
         status = train_run(&values, argc, argv);
     }
     free(words.argv);

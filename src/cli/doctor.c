@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tutti doctor: what is found on this machine and in this environment, one line each, with the fix where something is
- * wrong.
+ * tutti doctor: prints what it finds on this machine and in this environment, one line each, with the fix if something
+ * is wrong.
  */
 #include "cli/doctor.h"
 #include "cli/cli.h"
@@ -69,7 +69,7 @@ void doctor_add(struct doctor *doctor, enum finding finding, const char *name, c
     doctor->out_of_memory |= !made || entry.fix == NULL || entries == NULL;
     if (entries != NULL) doctor->entries = entries;
     if (doctor->out_of_memory) return;
-    (void)tutti_text_printable(entry.text); /* what libraries, files and variables say */
+    (void)tutti_text_printable(entry.text); /* the text may come from libraries, files and variables */
     (void)tutti_text_printable(entry.fix);
     doctor->entries[doctor->count++] = entry;
     doctor->bad |= finding == FOUND_BAD;
@@ -115,7 +115,8 @@ static void print_json(FILE *stream, const struct doctor *doctor)
     (void)fprintf(stream, "]\n");
 }
 
-/* The lines go to stdout unless the JSON does. Returns CLI_OK, or the status of a file that cannot be written. */
+/* Prints the lines to stdout unless the JSON goes there. Returns CLI_OK, or the status of a file that cannot be
+ * written. */
 static int print(const struct doctor *doctor, const char *json)
 {
     if (cli_is_stdout(json)) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tutti doctor: GPUs, their libraries, and what each makes possible. A driver is started, so all of it is done in a process
- * of its own, which sends its lines through a pipe.
+ * tutti doctor: GPUs, their libraries, and what each makes possible. This starts a driver, so it runs in a process of
+ * its own, which sends its lines through a pipe.
  */
 #include "cli/cli.h"
 #include "cli/doctor.h"
@@ -35,7 +35,7 @@ __attribute__((format(printf, 5, 6))) static void tell(int out, enum finding fin
 
 static const struct gpu_library {
     const char *name, *title, *use;
-    bool later; /* nothing of this version uses it */
+    bool later; /* nothing in this version uses it */
 } libraries[] = {
     {"cuda", "CUDA", "devices cuda:N", false},
     {"nvrtc", "NVRTC", "collectives of ranks that share a GPU: their kernels are compiled here", false},
@@ -79,11 +79,11 @@ static tutti_device *open_gpu(int number)
     tutti_device *device = NULL;
     char name[16];
     (void)snprintf(name, sizeof name, "cuda:%d", number);
-    (void)tutti_device_open(name, &device, NULL); /* one that cannot be opened was told */
+    (void)tutti_device_open(name, &device, NULL); /* a device that cannot be opened has been reported */
     return device;
 }
 
-/* Which GPUs use whose memory directly. */
+/* Says which GPUs can access each other's memory. */
 static void tell_reach(int out, int from, int gpus)
 {
     tutti_device *device = open_gpu(from);
@@ -100,7 +100,7 @@ static void tell_reach(int out, int from, int gpus)
     (void)tutti_device_free(device, NULL);
 }
 
-/* What the library does by itself (docs/gpu.md), and what stands against it. */
+/* Says what the library does by itself (docs/gpu.md), and what prevents more. */
 static void tell_providers(int out, int gpus)
 {
     const char *asked = getenv("TUTTI_DEVICE_PROVIDER"), *exact = getenv("TUTTI_EXACT");
@@ -126,7 +126,7 @@ static void look(int out)
 {
     tutti_error error;
     int count = 0, null = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    if (null >= 0) (void)dup2(null, STDERR_FILENO); /* drivers complain where there is no device */
+    if (null >= 0) (void)dup2(null, STDERR_FILENO); /* drivers complain if there is no device */
     (void)alarm(SECONDS_MOST);
     for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) tell_library(out, &libraries[i]);
     if (tutti_device_count("cuda", &count, &error) != TUTTI_OK)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tutti doctor: the environment that a program would find, and a trial.
+ * tutti doctor: the environment that a program would have, and a trial.
  */
 #include "cli/cli.h"
 #include "cli/doctor.h"
@@ -18,7 +18,7 @@ extern char **environ;
 
 /* ---- Options ------------------------------------------------------------------------------------------------------- */
 
-/* A misspelt option would be ignored without a word. */
+/* Warns of misspelt options, which would be ignored silently. */
 static void check_names(struct doctor *doctor)
 {
     tutti_stray_option stray;
@@ -76,7 +76,7 @@ static void add_found(struct doctor *doctor, const tutti_launch *launch)
                row->variables, launch->rank, launch->size, launch->job, where);
 }
 
-/* Those that are there but were not taken. */
+/* Adds launchers that were found but not taken. */
 static void add_others(struct doctor *doctor, const tutti_launcher_row *taken)
 {
     size_t count;
@@ -108,7 +108,8 @@ void doctor_launcher(struct doctor *doctor)
 
 /* ---- The key ------------------------------------------------------------------------------------------------------- */
 
-/* As the library reads it; what else it would look at is told elsewhere. */
+/* Returns true if there is a key, as the library reads it; the other options are left out, since other lines check
+ * them. */
 static bool holds_key(tutti_error *error)
 {
     enum { SEVERAL_HOSTS = 2 };
@@ -163,16 +164,16 @@ static int64_t now_us(void)
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-/* One rank: writes why not, if not. */
+/* Runs one rank, which writes the reason to `report` if it fails. */
 static void try_rank(const char *job, int rank, int size, int report)
 {
     tutti_options options;
     tutti_comm *world = NULL;
     char text[512];
     int sum = rank, wanted = size * (size - 1) / 2;
-    if (tutti_options_init(&options, NULL) != TUTTI_OK) _exit(2); /* said already */
+    if (tutti_options_init(&options, NULL) != TUTTI_OK) _exit(2); /* already reported */
     options.join_timeout_ms = 20000;
-    options.master_addr = ""; /* those who try are here */
+    options.master_addr = ""; /* all ranks of the trial are here */
     tutti_status status = tutti_join_as(job, rank, size, &options, &world);
     if (status == TUTTI_OK) status = tutti_all_reduce(world, &sum, &sum, 1, TUTTI_I32, TUTTI_SUM);
     if (status == TUTTI_OK && sum == wanted) {
@@ -181,11 +182,11 @@ static void try_rank(const char *job, int rank, int size, int report)
     }
     const tutti_error *why = tutti_comm_error(world);
     (void)snprintf(text, sizeof text, "%s", why == NULL ? tutti_status_name(status) : why->text);
-    (void)!write(report, text, strlen(text) + 1); /* the first to fail is read up to its zero */
+    (void)!write(report, text, strlen(text) + 1); /* only the first failure is read, up to its zero */
     _exit(1);
 }
 
-/* Starts all, and waits for their end; true if all ended well. */
+/* Starts all ranks and waits for their end; returns true if all ended well. */
 static bool try_ranks(const char *job, int size, int report)
 {
     static const char why[] = "a process cannot be started; raise the limit, ulimit -u";

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tutti doctor: libraries of others, and their versions, as they themselves tell. Loading a library runs its code: each is
+ * tutti doctor: other libraries and their versions, as they report them. Loading a library runs its code, so each is
  * tried in a process of its own.
  */
 #include "cli/cli.h"
@@ -24,7 +24,7 @@ static void tell_text(void *function, char *text)
     (void)snprintf(text, TEXT_BYTES, "%s", version());
 }
 
-/* 0xMMmmpp */
+/* The number is 0xMMmmpp. */
 static void tell_hwloc(void *function, char *text)
 {
     unsigned (*version)(void) = (unsigned (*)(void))function;
@@ -32,7 +32,7 @@ static void tell_hwloc(void *function, char *text)
     (void)snprintf(text, TEXT_BYTES, "%u.%u.%u (API)", number >> 16, number >> 8 & 0xff, number & 0xff);
 }
 
-/* May be called before MPI_Init. */
+/* MPI allows this call before MPI_Init. */
 static void tell_mpi(void *function, char *text)
 {
     static char whole[MPI_TEXT_MOST + 1];
@@ -45,9 +45,9 @@ static void tell_mpi(void *function, char *text)
 static const struct library {
     const char *name, *file, *function;
     version_teller *tell;
-    const char *package; /* Debian's */
+    const char *package; /* its package in Debian */
     const char *use;
-    bool later; /* nothing of this version uses it */
+    bool later; /* nothing in this version uses it */
 } libraries[] = {
     {"libsodium", "libsodium.so.23", "sodium_version_string", tell_text, "libsodium23", "keys between hosts", false},
     {"hwloc", "libhwloc.so.15", "hwloc_get_api_version", tell_hwloc, "libhwloc15", "tutti run --bind core", false},
@@ -60,7 +60,7 @@ static const struct library {
      false},
 };
 
-/* In the child: what it is. False: it is not there. */
+/* In the child: writes the version. Returns false if there is no such library. */
 static bool load(const struct library *library, char *text)
 {
     void *handle = dlopen(library->file, RTLD_NOW | RTLD_LOCAL);
@@ -71,7 +71,7 @@ static bool load(const struct library *library, char *text)
     return true;
 }
 
-/* In the child: which kernels the library's own loading of OpenBLAS comes to, as "state|sentence|what to do". */
+/* In the child: writes which kernels OpenBLAS uses when the library loads it, as "state|sentence|what to do". */
 static bool load_blas(const struct library *unused, char *text)
 {
     tutti_blas_about about;
@@ -88,7 +88,7 @@ static bool load_blas(const struct library *unused, char *text)
 
 typedef bool loader(const struct library *library, char *text);
 
-/* What a process of its own says; false: it says nothing. */
+/* Reads what a process of its own writes; returns false if it writes nothing. */
 static bool ask(loader *load_it, const struct library *library, char text[TEXT_BYTES])
 {
     int ends[2];
@@ -96,7 +96,7 @@ static bool ask(loader *load_it, const struct library *library, char text[TEXT_B
     pid_t child = fork();
     if (child == 0) {
         int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
-        if (null >= 0) (void)dup2(null, STDERR_FILENO); /* some complain where there is no device */
+        if (null >= 0) (void)dup2(null, STDERR_FILENO); /* some libraries complain if there is no device */
         (void)alarm(SECONDS_MOST);
         if (load_it(library, text)) (void)!write(ends[1], text, strlen(text));
         _exit(0);
@@ -128,7 +128,7 @@ static void tell_of(struct doctor *doctor, const struct library *library)
                    package == NULL ? "" : ", Debian: ", package == NULL ? "" : package, library->use);
 }
 
-/* A library that is not here has had its line. */
+/* Reports the kernels of OpenBLAS. Without OpenBLAS it says nothing: that has its own line. */
 static void tell_of_kernels(struct doctor *doctor)
 {
     char text[TEXT_BYTES], *rest = text;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tutti doctor: the machine, and what the system allows on it.
+ * tutti doctor: the machine, and what the system allows.
  */
 #include "cli/cli.h"
 #include "cli/doctor.h"
@@ -33,7 +33,7 @@ void doctor_version(struct doctor *doctor)
                TUTTI_VERSION_MINOR, TUTTI_VERSION_PATCH, system.sysname, system.release, system.machine);
 }
 
-/* The first number of a file, or -1: also where it says "max". */
+/* Returns the first number of a file, or -1, also if it says "max". */
 static int64_t number_in(const char *path, int64_t *second)
 {
     int64_t number = -1, other = -1;
@@ -133,7 +133,7 @@ void doctor_limits(struct doctor *doctor)
 
 /* ---- What the kernel lets do --------------------------------------------------------------------------------------- */
 
-/* Whether one child may read another's memory, as ranks want to: 0, or an errno. */
+/* Checks that one child may read another's memory, as ranks do. Returns 0, or an errno. */
 static int try_attach(void)
 {
     static int word = 4711;
@@ -188,7 +188,7 @@ static void check_membarrier(struct doctor *doctor)
                there ? "there" : "not there: every publication costs a fence");
 }
 
-/* Without these, processes cannot join. */
+/* Reports what is missing and prevents processes from joining. */
 static void check_needed(struct doctor *doctor)
 {
     int memory = memfd_create("tutti-doctor", MFD_CLOEXEC), process = (int)syscall(SYS_pidfd_open, getpid(), 0);
@@ -226,7 +226,7 @@ static bool address_text(const struct ifaddrs *at, char *text, size_t bytes)
     return false;
 }
 
-/* All addresses of one interface; true if there is one. */
+/* Lists all addresses of one interface; returns true if there is one. */
 static bool list_addresses(const struct ifaddrs *list, const char *name, char *text, size_t bytes)
 {
     size_t used = 0;
@@ -247,7 +247,7 @@ static bool is_first_of_name(const struct ifaddrs *list, const struct ifaddrs *a
     return list == at;
 }
 
-/* TUTTI_INTERFACE is a name or an address. */
+/* Returns true if an interface has the wanted name or address (TUTTI_INTERFACE). */
 static bool has_interface(const struct ifaddrs *list, const char *wanted)
 {
     char one[INET6_ADDRSTRLEN];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tutti faultbench: starts jobs by `tutti run --max-restarts` whose ranks die (faultbench_rank.c), and counts what went wrong. A job
- * in which nothing happens for long is a hang: it is killed, and another one goes on behind that round.
+ * tutti faultbench: starts jobs by `tutti run --max-restarts` whose ranks die (faultbench_rank.c), and counts failures.
+ * A job in which nothing happens for too long is a hang: it is killed, and another one continues after that round.
  */
 #include "cli/faultbench.h"
 #include "cli/cli.h"
@@ -81,12 +81,12 @@ struct times {
 struct figures {
     int kills, hangs, disagreements, wrong, failed, leftovers;
     int before, by_clock, tenths[TENTHS],
-        most_steps;               /* where they died: before the first step, at some time, in the plan */
-    struct times detect, rebuild; /* of the slowest survivor */
+        most_steps; /* deaths: before the first step, at some time, in tenths of the plan; steps of the longest plan */
+    struct times detect, rebuild; /* times of the slowest survivor */
     struct slowest {
         double ms;
         int ranks, round, rank, victim, op;
-    } slowest; /* to be detected, and the survivor that took so long */
+    } slowest; /* the slowest detection of a death, and the survivor that needed so long */
 };
 
 static int compare(const void *a, const void *b)
@@ -95,7 +95,7 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Sorted. The least value that so many of a hundred do not exceed; 0 where there is none. */
+/* Returns the least value that `percent` of the times do not exceed; 0 if there are none. The times are sorted. */
 static double percentile(const struct times *times, int percent)
 {
     if (times->count == 0) return 0;
@@ -120,7 +120,7 @@ static void add_place(struct figures *figures, const struct fault_round *round)
     if (steps > figures->most_steps) figures->most_steps = steps;
 }
 
-/* True if a survivor saw the death as all others did. */
+/* Returns true if a survivor saw the death as all others did. */
 static bool agrees(const struct fault_round *round, const struct fault_seen *seen, const struct fault_seen *first)
 {
     int agreed = atomic_load(&seen->agreed);
@@ -140,7 +140,7 @@ static void add_slowest(struct figures *figures, const struct fault_round *round
     }
 }
 
-/* One that nobody died in was cut short. */
+/* Adds a round. One in which nobody died was cut short, and does not count. */
 static void add_round(struct figures *figures, const struct fault_round *round, int number, int size)
 {
     int64_t died = atomic_load(&round->died_ns), detected = 0, whole = 0;
@@ -186,10 +186,10 @@ static void nap(void)
     (void)nanosleep(&(struct timespec){0, POLL_MS * 1000000L}, NULL);
 }
 
-/* What the job says goes to `log`: a line for each kill. */
+/* Becomes the job, whose output goes to `log`: it has a line for each kill. */
 static void become_job(const struct bench *bench, const struct fault_shared *shared, int fd, int log)
 {
-    enum { MORE = 16 }; /* should ranks end that nobody kills */
+    enum { MORE = 16 }; /* spare restarts, for ranks that end by themselves */
     char ranks[16], restarts[16], path[64];
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM); /* the launcher then ends the ranks */
     (void)dup2(log, STDOUT_FILENO);
@@ -197,16 +197,16 @@ static void become_job(const struct bench *bench, const struct fault_shared *sha
     (void)snprintf(ranks, sizeof ranks, "%d", shared->size);
     (void)snprintf(restarts, sizeof restarts, "%d", shared->rounds - shared->first + MORE);
     (void)snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getppid(), fd);
-    (void)setenv("TUTTI_RANKS", "1", 1); /* a process is a rank: each dies by itself */
+    (void)setenv("TUTTI_RANKS", "1", 1); /* a process is one rank, so that each dies by itself */
     (void)setenv("TUTTI_TRANSPORT", bench->values->transport, 1);
-    (void)setenv("TUTTI_TRACE_EVENTS", "256", 1); /* who looks at steps keeps a trace */
+    (void)setenv("TUTTI_TRACE_EVENTS", "256", 1); /* steps are watched only while a trace is kept */
     (void)execl(bench->tool, "tutti", "run", "-n", ranks, "--max-restarts", restarts, "--no-prefix", bench->tool,
                 "faultbench", "--rank", path, (char *)NULL);
     perror("tutti faultbench: cannot start `tutti run`");
     _exit(127);
 }
 
-/* Its exit status as waitpid gives it; -1: nothing happened in it for too long, and it was killed. */
+/* Returns the job's exit status as waitpid gives it; -1: nothing happened in it for too long, and it was killed. */
 static int await_job(pid_t job, const struct fault_shared *shared)
 {
     uint32_t seen = 0;
@@ -222,7 +222,7 @@ static int await_job(pid_t job, const struct fault_shared *shared)
     return -1;
 }
 
-/* The job has ended, so its processes have; each that has not, in time, is left over. */
+/* Counts the processes that the job left: it has ended, and they do not end in time. */
 static int count_processes(void)
 {
     int64_t until_ms = now_ms() + ENDS_MS;
@@ -237,7 +237,7 @@ static int count_processes(void)
     return count == 0 ? 1 : count;
 }
 
-/* The end of what it has said. */
+/* Prints the end of the job's output. */
 static void print_log(int log)
 {
     enum { SHOWN = 4000 };
@@ -269,7 +269,7 @@ static int run_job(struct bench *bench, struct fault_shared *shared, int fd)
     return CLI_GO_ON;
 }
 
-/* So many kills among ranks of a job; of several, where one hangs or fails. */
+/* Makes so many kills among the ranks of a job, or of several jobs if one hangs or fails. */
 static int run_size(struct bench *bench, int size, int kills)
 {
     size_t bytes = sizeof(struct fault_shared) + (size_t)kills * sizeof(struct fault_round);
@@ -362,7 +362,7 @@ static int report(struct bench *bench)
 
 /* ---- The command ---------------------------------------------------------------------------------------------------------- */
 
-/* "4", or "2-8". CLI_GO_ON or an exit status. */
+/* Reads "4", or "2-8". Returns CLI_GO_ON or an exit status. */
 static int read_sizes(const char *text, int64_t kills, int *low, int *high)
 {
     char rest = '\0';
@@ -398,7 +398,7 @@ int cli_faultbench(int argc, char **argv)
     if (status != CLI_GO_ON) return status;
     if (readlink("/proc/self/exe", bench.tool, sizeof bench.tool - 1) < 0)
         return cli_fail("faultbench", "/proc/self/exe: %s", strerror(errno));
-    (void)prctl(PR_SET_CHILD_SUBREAPER, 1); /* what a job leaves behind becomes a child of this process */
+    (void)prctl(PR_SET_CHILD_SUBREAPER, 1); /* processes that a job leaves behind become children of this one */
     bench.figures.detect.ms = calloc((size_t)values.kills, sizeof(double));
     bench.figures.rebuild.ms = calloc((size_t)values.kills, sizeof(double));
     bool room = bench.figures.detect.ms != NULL && bench.figures.rebuild.ms != NULL;

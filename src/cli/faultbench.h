@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tutti faultbench: ranks that are killed in the midst of collectives, and what the others make of it. faultbench.c starts jobs
- * and counts, faultbench_rank.c is what their ranks do. Both share memory, in which each round has its place.
+ * tutti faultbench: kills ranks during collectives, and checks how the others react. faultbench.c starts jobs and
+ * counts; faultbench_rank.c is the work of their ranks. Both share memory, in which each round has its place.
  */
 #ifndef TUTTI_CLI_FAULTBENCH_H
 #define TUTTI_CLI_FAULTBENCH_H
@@ -13,35 +13,36 @@
 
 enum { FAULT_RANKS_MOST = 16, FAULT_LIMIT_MS = 20000 };
 
-/* What a rank that lives saw of a death. */
+/* What a surviving rank saw of a death. */
 struct fault_seen {
-    _Atomic int64_t detected_ns; /* its op had failed; 0: it did not see it */
-    _Atomic int64_t whole_ns;    /* the first collective of the next epoch had ended */
-    _Atomic int32_t status;      /* of the op, */
-    _Atomic int32_t agreed;      /* of the agreement that followed, */
-    _Atomic uint64_t all, lost;  /* what it gave, and who was lost then, a bit each */
+    _Atomic int64_t detected_ns; /* when its op had failed; 0: it did not see the death */
+    _Atomic int64_t whole_ns;    /* when the first collective of the next epoch had ended */
+    _Atomic int32_t status;      /* status of the op */
+    _Atomic int32_t agreed;      /* status of the agreement that followed */
+    _Atomic uint64_t all, lost;  /* value that was agreed on; ranks lost by then, a bit each */
 };
 
 struct fault_round {
-    _Atomic int64_t died_ns; /* 0: nobody has */
+    _Atomic int64_t died_ns; /* 0: nobody has died */
     _Atomic int32_t victim, op;
-    _Atomic int32_t step, steps; /* it died behind that step of its plan, 0: before the first one, -1: at some time */
+    /* the victim died after this step of its plan of `steps` steps; 0: before the first one; -1: at some time */
+    _Atomic int32_t step, steps;
     struct fault_seen seen[FAULT_RANKS_MOST];
 };
 
 struct fault_shared {
     uint64_t seed;
     int32_t size, rounds, first; /* the job's first round */
-    _Atomic int32_t next;        /* round that has not begun */
+    _Atomic int32_t next;        /* the next round that has not begun */
     _Atomic uint32_t progress;   /* grows while something happens */
-    _Atomic int32_t wrong;       /* sums */
+    _Atomic int32_t wrong;       /* wrong sums */
     _Atomic int32_t left_open;   /* ranks with more descriptors or mappings at the end than at first */
     struct fault_round list[];   /* [rounds] */
 };
 
-/* What a round's `op` is called. */
+/* Returns the name of a round's `op`. */
 const char *fault_op_name(int op);
-/* In the process of a rank, which is to share this memory by the name of a descriptor. Returns its exit status. */
+/* Runs in the process of a rank; `path` is the memory that it shares. Returns its exit status. */
 int fault_rank_main(const char *path);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A rank of tutti faultbench. In each round one rank dies: behind a step of a collective's plan, which the same collective has
- * shown before, or at some time. The others note what they saw, agree on who is left, and rebuild the world.
+ * A rank of tutti faultbench. In each round one rank dies: after a step of a collective's plan, whose steps the same
+ * collective has shown before, or at some time. The others record what they saw, agree on who is left, and rebuild the
+ * world.
  */
 #include "cli/cli.h"
 #include "cli/faultbench.h"
@@ -29,16 +30,16 @@ struct state {
     tutti_comm *comm;
     const tutti_comm *world;
     int round;
-    bool fresh; /* this process was started again, and knows nothing yet */
+    bool fresh; /* this process was started again, and does not know the round yet */
     int open, mapped;
-    float *in, *out; /* memory that the others reach */
+    float *in, *out; /* memory that the other ranks can access */
 };
 
-/* What a round is about, the same on all ranks. */
+/* What happens in a round; the same on all ranks. */
 struct fate {
     int victim, op;
     size_t count;
-    bool reached, by_clock; /* the buffers lie where all reach them */
+    bool reached, by_clock; /* the buffers are memory that all ranks can access; the victim dies at some time */
 };
 
 static int64_t now_ns(void)
@@ -56,7 +57,8 @@ static uint64_t random_of(uint64_t seed, uint64_t number)
     return x ^ x >> 31;
 }
 
-/* Every op, size and kind of memory in turn; rank 0, which is the root and coordinates, in every third round. */
+/* Goes through every op, size and kind of memory in turn. In every third round the victim is rank 0, which is the root
+ * and coordinates. */
 static struct fate fate_of(int round, int size)
 {
     struct fate fate = {.victim = (int)(random_of(shared->seed, (uint64_t)round) % (uint64_t)size),
@@ -70,7 +72,7 @@ static struct fate fate_of(int round, int size)
 
 /* ---- Dying ------------------------------------------------------------------------------------------------------------ */
 
-static struct fault_round *own_round; /* the victim's */
+static struct fault_round *own_round; /* the round of this rank, which is its victim */
 static _Atomic int64_t steps, dies_behind;
 
 static void die(void)
@@ -92,7 +94,7 @@ static void *die_later(void *delay_us)
     return NULL;
 }
 
-/* Behind one of the steps that the call took before, so that rounds go through all of them. */
+/* Lets this rank die after one of the steps that the call took before, chosen so that rounds go through all of them. */
 static void arrange_death(const struct fate *fate, int round, int64_t known)
 {
     uint64_t chosen = known == 0 ? 0 : 1 + random_of(shared->seed + 2, (uint64_t)round) % (uint64_t)known;
@@ -161,7 +163,7 @@ static tutti_status check_sum(tutti_comm *comm)
     return status;
 }
 
-/* Everybody takes the round from those that know it. Fails when a rank has died meanwhile. */
+/* Shares the round's number with all ranks: those that know it tell the others. Fails if a rank has died meanwhile. */
 static tutti_status meet(struct state *state)
 {
     int known = state->fresh ? -1 : state->round;
@@ -188,7 +190,7 @@ static void note_loss(struct state *state, tutti_status status)
     atomic_store(&seen->lost, bits);
 }
 
-/* Until the round's victim is dead. The first two calls show its steps, and that all is warm. */
+/* Repeats the round's collective until its victim is dead. The first two calls count its steps, and warm up. */
 static void suffer(struct state *state)
 {
     struct fate fate = fate_of(state->round, tutti_size(state->comm));
@@ -201,7 +203,7 @@ static void suffer(struct state *state)
     int64_t known = atomic_load(&steps);
     if (status == TUTTI_OK) status = tutti_barrier(tutti_within(state->comm, FAULT_LIMIT_MS));
     if (status == TUTTI_OK && victim) arrange_death(&fate, state->round, known);
-    while (status == TUTTI_OK) { /* who needs nothing of the victim's succeeds, and finds out in the barrier */
+    while (status == TUTTI_OK) { /* ranks that need nothing of the victim succeed, and see its death in the barrier */
         status = call(state, &fate);
         if (status == TUTTI_OK) status = tutti_barrier(tutti_within(state->comm, FAULT_LIMIT_MS));
     }
@@ -248,10 +250,10 @@ static int count_open(void)
     return count;
 }
 
-/* Once all is warm, and at the end. */
+/* Counts descriptors and mappings once all is warm, and again at the end. */
 static void look_for_leaks(struct state *state)
 {
-    bool warm = state->round >= WARM_UP && state->comm != state->world; /* it has two worlds from now on */
+    bool warm = state->round >= WARM_UP && state->comm != state->world; /* from then on it has two worlds */
     if (warm && state->open == 0) {
         state->open = count_open();
         state->mapped = count_lines("/proc/self/maps");
