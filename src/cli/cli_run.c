@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tutti run: the command's page, and all that is checked and prepared before the first rank is started.
+ * tutti run: the command's page, and everything that is checked and prepared before the first rank is started.
  */
 #include "cli/cli_run.h"
 #include "cli/cli.h"
@@ -172,7 +172,7 @@ const struct cli_page cli_run_page = {
 
 /* ---- Checks ---------------------------------------------------------------------------------------------------- */
 
-/* 0 if `path` can be executed, or an errno. */
+/* Returns 0 if `path` can be executed, or an errno. */
 static int check_file(const char *path)
 {
     struct stat info;
@@ -181,7 +181,7 @@ static int check_file(const char *path)
     return access(path, X_OK) == 0 ? 0 : errno;
 }
 
-/* The first program of that name on PATH, as execvp searches. 0 or an errno. */
+/* Looks for the first program of that name on PATH, as execvp does. Returns 0 or an errno. */
 static int search_path(const char *program)
 {
     const char *path = getenv("PATH");
@@ -193,7 +193,8 @@ static int search_path(const char *program)
         (void)snprintf(file, sizeof file, "%.*s%s%s", length, path, length > 0 ? "/" : "", program);
         int error = check_file(file);
         if (error == 0) return 0;
-        if (error == EACCES && access(file, F_OK) == 0) worst = EACCES; /* not: a folder that cannot be searched */
+        /* the program exists; a folder that cannot be searched is passed over */
+        if (error == EACCES && access(file, F_OK) == 0) worst = EACCES;
         if (path[length] == '\0') return worst;
         path += length + 1;
     }
@@ -219,7 +220,7 @@ static int check_program(const char *program)
 
 static int check_process_limit(int size)
 {
-    enum { OWN = 2 }; /* launcher and guard */
+    enum { OWN = 2 }; /* the launcher and the guard */
     struct rlimit limit;
     bool exempt = geteuid() == 0;
     if (exempt || getrlimit(RLIMIT_NPROC, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return CLI_GO_ON;
@@ -228,8 +229,8 @@ static int check_process_limit(int size)
                       size + OWN, (unsigned long long)limit.rlim_cur);
 }
 
-/* Two pipes per rank, both ends at first, and two log files. Raises the soft limit where the hard one allows; the ranks
- * get back what was. */
+/* Checks the descriptors needed: two pipes per rank, with both ends at first, and two log files. Raises the soft limit
+ * if the hard one allows it; the ranks get the old limit back. */
 static int check_file_limit(const struct run_values *values, struct launch *launch)
 {
     enum { OWN = 64 };
@@ -279,8 +280,10 @@ static int check_all(const struct run_values *values, struct launch *launch)
     if (values->spare > 0 && launch->hosts == NULL) return cli_refuse("run", "--spare needs --hosts");
     if (values->spare > 0 && values->max_restarts == 0)
         return cli_refuse("run", "--spare needs --max-restarts: how often ranks may be started again");
-    launch->max_restarts = launch->hosts != NULL ? 0 : (int)values->max_restarts; /* shells are not started again */
-    int status = cli_check_options("run", launch->hosts != NULL ? 0 : launch->place.nodes); /* their launchers look */
+    /* remote shells are not started again */
+    launch->max_restarts = launch->hosts != NULL ? 0 : (int)values->max_restarts;
+    /* with --hosts, the launchers there check their own */
+    int status = cli_check_options("run", launch->hosts != NULL ? 0 : launch->place.nodes);
     if (status == CLI_GO_ON && launch->hosts == NULL) status = check_program(launch->argv[0]);
     if (status == CLI_GO_ON) status = check_process_limit(launch->size);
     if (status == CLI_GO_ON) status = check_file_limit(values, launch);
@@ -289,16 +292,16 @@ static int check_all(const struct run_values *values, struct launch *launch)
 
 /* ---- Preparation ----------------------------------------------------------------------------------------------- */
 
-/* A tool started with a closed stdin, stdout or stderr must not take its pipes for them. */
+/* Opens /dev/null for a closed stdin, stdout or stderr: otherwise one of the tool's pipes would get its number. */
 static void fill_standard_descriptors(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
         if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
-        if (open("/dev/null", O_RDWR) < 0) return; /* takes the lowest free number, which is fd */
+        if (open("/dev/null", O_RDWR) < 0) return; /* it takes the lowest free number, which is fd */
     }
 }
 
-/* A job of several hosts has the name that its launchers agree on. */
+/* Names the job, unless it is one of several hosts: its name is the one that its launchers agree on. */
 static void name_job(struct launch *launch)
 {
     if (launch->job[0] != '\0') return;
@@ -310,7 +313,8 @@ static void name_job(struct launch *launch)
 static void add_unless_ignored(sigset_t *set, int signal)
 {
     struct sigaction action;
-    if (sigaction(signal, NULL, &action) == 0 && action.sa_handler == SIG_IGN) return; /* nohup; a script's "&" */
+    /* ignored by nohup, or by a script's "&" */
+    if (sigaction(signal, NULL, &action) == 0 && action.sa_handler == SIG_IGN) return;
     (void)sigaddset(set, signal);
 }
 
@@ -337,7 +341,7 @@ static int start_and_serve(const struct run_values *values, struct launch *launc
         return cli_fail("run", "socketpair: %s", strerror(errno));
     }
     guard_spare_children();
-    (void)prctl(PR_SET_CHILD_SUBREAPER, 1); /* should the guard die, its orphans come here */
+    (void)prctl(PR_SET_CHILD_SUBREAPER, 1); /* if the guard dies, its orphans become children of this process */
     pid_t guard = fork();
     if (guard == 0) {
         (void)close(sockets[0]);

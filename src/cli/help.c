@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * --help and the man page, both printed from the pages and rows that the parser reads.
+ * Prints --help and the man page, both from the pages and rows that the parser reads.
  */
 #include "cli/cli.h"
 
@@ -10,7 +10,7 @@
 
 enum { COLUMNS = 90, HELP_COLUMN = 30, TEXT_BYTES = 128 };
 
-/* What the tool's exit statuses mean: for help and man page. */
+/* The meaning of the tool's exit statuses, for help and man page. */
 static const struct cli_example exit_statuses[] = {
     {"0", "success; of run: every rank ended with status 0"},
     {"1", "the tool itself failed while it worked; stderr says how"},
@@ -22,7 +22,7 @@ static const struct cli_example exit_statuses[] = {
 
 /* ---- Rows as text ---------------------------------------------------------------------------------------------- */
 
-/* What the values of options are, whose rows say only that they are text. */
+/* Names the values of options whose rows say only that they are text. */
 static const char *text_name(const char *option)
 {
     static const char *const names[][2] = {
@@ -50,7 +50,7 @@ static const char *value_name(const struct cli_flag *flag)
     return flag->row.kind == TUTTI_OPTION_TEXT ? text_name(flag->row.name) : names[flag->row.kind];
 }
 
-/* "log_dir" to "log-dir" */
+/* Turns "log_dir" into "log-dir". */
 static const char *dashed(const char *name, char text[TEXT_BYTES])
 {
     (void)snprintf(text, TEXT_BYTES, "%s", name);
@@ -72,7 +72,7 @@ const char *cli_bound_text(const tutti_option_row *row, int64_t bound, char text
     return text;
 }
 
-/* "default 1; 1 to 65536", or "" */
+/* Writes a text such as "default 1; 1 to 65536", or "". */
 static const char *default_text(const struct cli_flag *flag, char text[TEXT_BYTES])
 {
     const tutti_option_row *row = &flag->row;
@@ -81,9 +81,10 @@ static const char *default_text(const struct cli_flag *flag, char text[TEXT_BYTE
     text[0] = '\0';
     if (flag->is_switch || (!given && row->kind == TUTTI_OPTION_TEXT)) return text;
     const char *unit = row->kind == TUTTI_OPTION_MS ? " ms" : row->kind == TUTTI_OPTION_BYTES ? " bytes" : "";
-    if (given && !isdigit((unsigned char)row->initial[strlen(row->initial) - 1])) unit = ""; /* it has one: 64M */
+    /* the default has its unit: 64M */
+    if (given && !isdigit((unsigned char)row->initial[strlen(row->initial) - 1])) unit = "";
     if (row->kind == TUTTI_OPTION_TEXT || row->kind == TUTTI_OPTION_BOOL) {
-        bool line = given && strcmp(row->initial, "\n") == 0; /* would end the line of the help */
+        bool line = given && strcmp(row->initial, "\n") == 0; /* printed as it is, it would break the line */
         if (given) (void)snprintf(text, TEXT_BYTES, "default %s", line ? "a new line" : row->initial);
     } else if (given) {
         (void)snprintf(text, TEXT_BYTES, "default %s%s; %s to %s", row->initial, unit,
@@ -124,7 +125,7 @@ static void each_library_flag(const struct cli_page *page, FILE *stream, flag_pr
 /* Prints `text` from column `at` on, wrapped at COLUMNS, with following lines indented. A newline in the text stays. */
 static void print_wrapped(FILE *stream, const char *text, int at, int indent)
 {
-    bool first = true; /* of its line */
+    bool first = true; /* the first word of its line */
     while (*text != '\0') {
         int length = (int)strcspn(text, " \n");
         if (!first && at + 1 + length > COLUMNS) {
@@ -220,7 +221,8 @@ void cli_help_tool(FILE *stream)
 
 /* ---- Man page -------------------------------------------------------------------------------------------------- */
 
-/* The character that UTF-8 text starts with, as \[u2026]. Returns the bytes that it takes; 1 for what is no UTF-8. */
+/* Prints the first character of UTF-8 text, as \[u2026]. Returns the bytes that it takes; 1 if the text is not
+ * UTF-8. */
 static size_t roff_character(FILE *stream, const char *text)
 {
     unsigned char first = (unsigned char)text[0];
@@ -232,7 +234,8 @@ static size_t roff_character(FILE *stream, const char *text)
     return i;
 }
 
-/* Text as roff: backslashes and dashes escaped, no line that starts with a control character, empty lines as .PP. */
+/* Prints text as roff: escapes backslashes and dashes, starts no line with a control character, and prints empty lines
+ * as .PP. */
 static void roff(FILE *stream, const char *text)
 {
     bool line_start = true;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * --hosts: a remote shell for each host, which starts this tool there with --from-stdin. To this launcher the shells are
- * what ranks are otherwise: the guard owns them, and their output is printed. Each has a pipe to its stdin, which
- *     holds, before the shell is started, all that the launcher there needs to know (text lines, see order() below),
- *     later carries what it is to do, signals above all, one thing to a line,
- *     and ends the job on that host when it closes, as it does when this launcher dies in whatever way.
- * A spare host gets the rest of its order when it takes the place of one that is lost.
- * What the other launchers have to say about themselves they write to stderr, in lines with a mark.
+ * --hosts: a remote shell for each host, which starts this tool there with --from-stdin. This launcher treats the
+ * shells like ranks: the guard owns them, and their output is printed. Each has a pipe to its stdin, which
+ *     holds, before the shell is started, everything that the launcher there needs to know (text lines, see order()
+ *     below),
+ *     later carries orders, mostly signals, one to a line,
+ *     and ends the job on that host when it closes, as it does however this launcher dies.
+ * A spare host gets the rest of its order when it takes the place of one that is lost. The other launchers report to
+ * this one by lines on stderr that begin with a mark.
  */
 #include "cli/cli.h"
 #include "cli/cli_run.h"
@@ -28,15 +29,15 @@ struct host {
     int slots;                 /* ranks; spares have none */
     int node, first;           /* its number among the hosts that have ranks, and its first rank */
     char *command[WORDS_MOST]; /* the remote shell's argv */
-    int input, control;        /* the pipe's ends: the shell's, the launcher's */
+    int input, control;        /* the shell's end of the pipe, and the launcher's */
 };
 
 struct hosts {
     struct host *list;
     int count;
-    char *key;    /* the line that tells the job's key, or "" */
-    char *words;  /* the remote shell's command, cut into words */
-    char *remote; /* what is to be run there, for a shell */
+    char *key;    /* the order's line with the job's key, or "" */
+    char *words;  /* the remote shell's command, split into words */
+    char *remote; /* the command to run there, quoted for a shell */
 };
 
 extern char **environ;
@@ -48,7 +49,7 @@ static int refuse_host(const char *word)
     return cli_refuse("run", "--hosts: '%s' is not understood; hosts are given as a,b:2,user@c", word);
 }
 
-/* "b:2"; an address with colons in it is given in brackets. */
+/* Reads a host such as "b:2"; an address that contains colons is in brackets. */
 static int read_host(char *word, int usual, struct host *host)
 {
     char *name = word, *end = word[0] == '[' ? strchr(word, ']') : word + strcspn(word, ":");
@@ -91,7 +92,7 @@ static int read_hosts(struct hosts *hosts, const char *text, int usual)
 
 /* ---- The command --------------------------------------------------------------------------------------------------- */
 
-/* For the shell there: within single quotes only they themselves are special. */
+/* Quotes text for the shell there: within single quotes only these themselves are special. */
 static char *quote(const char *text)
 {
     char *quoted = malloc(4 * strlen(text) + 64), *to = quoted;
@@ -132,7 +133,7 @@ static int make_commands(struct hosts *hosts, const struct run_values *values)
 
 /* ---- What the launcher there is told --------------------------------------------------------------------------------- */
 
-/* "kind text", with what would end a line written as %0A. */
+/* Writes the line "kind text", with a newline in the text as %0A. */
 static void tell(FILE *order, const char *kind, const char *text)
 {
     (void)fprintf(order, "%s ", kind);
@@ -189,7 +190,7 @@ static void tell_flags(FILE *order, const struct run_values *values, const struc
     tell(order, "arg", "--");
 }
 
-/* Who its ranks are, what they are to run, and with what. */
+/* Writes the places of its ranks, their command, and their settings. */
 static void tell_all(FILE *stream, const struct run_values *values, const struct launch *launch,
                      const struct host *host, int generation)
 {
@@ -209,7 +210,7 @@ static void tell_all(FILE *stream, const struct run_values *values, const struct
     (void)fprintf(stream, "go\n");
 }
 
-/* One host's order, as text in memory; of a spare one its beginning. */
+/* Returns one host's order as text in memory; a spare host gets only its beginning. */
 static char *order(const struct run_values *values, const struct launch *launch, const struct host *host,
                    const char *folder, size_t *bytes)
 {
@@ -228,7 +229,7 @@ static char *order(const struct run_values *values, const struct launch *launch,
     return NULL;
 }
 
-/* "TUTTI_KEY=…" with a new key, or "" where there is one already. */
+/* Makes a new key, as "TUTTI_KEY=…", or "" if there is one already. */
 static int make_key(struct hosts *hosts)
 {
     unsigned char bytes[KEY_BYTES];
@@ -243,7 +244,7 @@ static int make_key(struct hosts *hosts)
     return CLI_GO_ON;
 }
 
-/* The pipe takes all of the order at once: nobody reads it yet. */
+/* Writes the order into a new pipe, which must hold all of it: nobody reads it yet. */
 static int send_order(struct host *host, const char *text, size_t bytes)
 {
     int ends[2];
@@ -259,7 +260,7 @@ static int send_order(struct host *host, const char *text, size_t bytes)
 
 static int send_orders(const struct run_values *values, struct launch *launch)
 {
-    char *folder = getcwd(NULL, 0); /* the ranks' too */
+    char *folder = getcwd(NULL, 0); /* the ranks' working folder, too */
     if (folder == NULL) return cli_refuse("run", "the current folder: %s", strerror(errno));
     int status = make_key(launch->hosts);
     for (int i = 0; i < launch->hosts->count && status == CLI_GO_ON; i++) {
@@ -276,14 +277,14 @@ static int send_orders(const struct run_values *values, struct launch *launch)
 
 /* ---- Opening and closing --------------------------------------------------------------------------------------------- */
 
-/* Its name may have a user before it. */
+/* Returns the address without the user before it. */
 static const char *address_of(const struct host *host)
 {
     const char *at = strrchr(host->name, '@');
     return at != NULL ? at + 1 : host->name;
 }
 
-/* The first host is rank 0's, and the last ones are spare. */
+/* Sets the place of the job: rank 0 is on the first host, and the last hosts are spare. */
 static void set_place(const struct run_values *values, struct launch *launch)
 {
     unsigned random = 0;
@@ -403,7 +404,7 @@ void hosts_signal(struct hosts *hosts, int signal)
     }
 }
 
-/* The pipe is one whose other end is read: what it does not take at once is waited for, for a moment. */
+/* Writes the rest of a spare host's order, whose pipe is being read: if it is full, this waits for a moment. */
 static bool send_rest(const struct host *host, const char *text, size_t bytes)
 {
     enum { PAUSES = 200, PAUSE_MS = 10 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The launcher's event loop: reports of the guard, signals, output, and one clock. A job that must end goes down one
- * ladder, whatever the cause, with --grace-ms between the steps:
+ * The launcher's event loop: reports of the guard, signals, output, and one clock. A job that must end goes through the
+ * same steps, whatever the cause, with --grace-ms between them:
  *     GRACE  the others may notice by themselves and report (on a signal: they are sent that signal)
  *     TERM   SIGTERM to what is left
  *     KILL   SIGKILL, until the guard finds nothing left
@@ -44,7 +44,7 @@ const char *job_describe(int wait_status, char text[96])
     return text;
 }
 
-/* "; rank 1 (pid 4711) ended with status 0", where all that have failed point to another rank; else "". */
+/* Returns "; rank 1 (pid 4711) ended with status 0" if all failed ranks point to another one; otherwise "". */
 static const char *describe_quiet(const struct job *job, char text[96])
 {
     text[0] = '\0';
@@ -58,7 +58,7 @@ static int exit_status(int wait_status)
     return WIFSIGNALED(wait_status) ? SIGNAL_STATUS + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 }
 
-/* "rank 2", "ranks 0, 1, 3", "hosts a, b", "ranks 0, 1, … and 5 more": those that have not ended. */
+/* Lists those that have not ended: "rank 2", "ranks 0, 1, 3", "hosts a, b", "ranks 0, 1, … and 5 more". */
 static const char *list_left(const struct job *job, char *text, size_t bytes)
 {
     const struct hosts *hosts = job->launch->hosts;
@@ -80,14 +80,14 @@ static const char *list_left(const struct job *job, char *text, size_t bytes)
 
 /* ---- The ranks' table ------------------------------------------------------------------------------------------ */
 
-/* The guard has made it before it starts the first rank. */
+/* Attaches to the board, which the guard has made before it starts the first rank. */
 static void open_board(struct job *job)
 {
     if (job->board != NULL || job->launch->hosts != NULL) return;
-    (void)tutti_board_attach((int)job->guard, &job->board, NULL); /* without one nothing is known of the ranks */
+    (void)tutti_board_attach((int)job->guard, &job->board, NULL); /* without a board nothing is known of the ranks */
 }
 
-/* On SIGUSR1. Other hosts' launchers are asked, and show theirs. */
+/* Shows the table of ranks on SIGUSR1. Launchers on other hosts are asked to show theirs. */
 static void on_asked(struct job *job)
 {
     if (job->launch->hosts != NULL)
@@ -136,7 +136,8 @@ static void send_order(struct job *job, enum guard_order order, int value)
     job_send_order(job, &(struct guard_command){.order = (int32_t)order, .value = value});
 }
 
-/* To ranks by the guard; to those of other hosts by their launchers, who need the remote shells for it. */
+/* Sends a signal to the ranks through the guard. Ranks on other hosts get it from their launchers, which need their
+ * remote shells for that. */
 static void send_signal(struct job *job, int signal)
 {
     if (job->launch->hosts != NULL)
@@ -162,11 +163,11 @@ static void say_step(struct job *job)
     }
 }
 
-/* Goes to `step`, if that is further down. */
+/* Goes to `step`, unless the job is already there or further. */
 static void go_down(struct job *job, enum step step)
 {
     if (step <= job->step) return;
-    if (step >= STEP_TERM) settle(job); /* who is killed from now on is so by the launcher */
+    if (step >= STEP_TERM) settle(job); /* ranks that end from now on were killed by the launcher */
     heal_let_go(job);
     if (job->launch->grows) send_order(job, GUARD_FINISH, 0);
     job->step = step;
@@ -175,7 +176,7 @@ static void go_down(struct job *job, enum step step)
     if (step == STEP_TERM) send_signal(job, SIGTERM);
     if (step == STEP_KILL) send_signal(job, SIGKILL);
     if (step == STEP_LEAVE) {
-        send_order(job, GUARD_SIGNAL, SIGKILL); /* hosts: the shells have had their time */
+        send_order(job, GUARD_SIGNAL, SIGKILL); /* with --hosts, the shells have had their time */
         decide(job, CLI_FAILED);
     }
 }
@@ -199,7 +200,8 @@ bool job_follows(int wait_status, bool follows)
     return how_likely(wait_status, follows) == LIKELY_LATER;
 }
 
-/* On this host or another. While all that have failed point to somebody else, that one is waited for. */
+/* Handles a failed rank of this host or another one. While all failed ranks point to another one, the launcher waits
+ * for that one. */
 static void on_rank_failed(struct job *job, const char *host, int rank, int pid, int wait_status, bool follows)
 {
     enum likely likely = how_likely(wait_status, follows);
@@ -221,8 +223,9 @@ static const char *host_hint(int wait_status)
     }
 }
 
-/* A remote shell has failed and no rank of its host was said to have. Before the launcher there said that it has begun, it
- * is the shell's own failure, as when there is no such host; whatever its status, no rank has run. */
+/* Handles a remote shell that failed, with no failed rank reported from its host. If the launcher there has not
+ * reported that it began, the shell itself failed, as when there is no such host; whatever its status, no rank has
+ * run. */
 static void on_host_failed(struct job *job, int host, int wait_status)
 {
     char text[96];
@@ -248,7 +251,8 @@ static void on_remote_report(void *context, int host, const struct remote_report
                    report->follows != 0);
 }
 
-/* True if the job goes on without a rank that has ended so: others run, and nothing has ended the job yet. */
+/* Returns true if the job continues without a rank that ended like this: others run, and nothing has ended the job
+ * yet. */
 static bool goes_on_without(struct job *job, const struct guard_report *report)
 {
     char text[96];
@@ -274,7 +278,7 @@ void job_take_end(struct job *job, const struct guard_report *report)
         job->quiet = (struct quiet){place->first + report->rank, report->pid};
     if (job->ranks_left > 0) return;
     settle(job);
-    go_down(job, STEP_GRACE); /* for what ranks left running */
+    go_down(job, STEP_GRACE); /* for processes that ranks left running */
 }
 
 static void on_ended(struct job *job, const struct guard_report *report)
@@ -388,7 +392,7 @@ static void read_signals(struct job *job)
     }
 }
 
-/* As the launcher that started this one asks. */
+/* Handles a signal from the launcher that started this one. */
 static void on_remote_signal(struct job *job, int signal)
 {
     if (signal == SIGUSR1) {
@@ -404,7 +408,7 @@ static void on_remote_signal(struct job *job, int signal)
     }
 }
 
-/* Its end is the end of the job; where others may go on elsewhere, it is so at once. */
+/* Ends the job when the launcher that started this one is gone; at once if its ranks may continue elsewhere. */
 static void on_orphaned(struct job *job)
 {
     job->orphan = true;
@@ -475,7 +479,7 @@ static void wait_for_events(struct job *job, struct pollfd *polls)
     check_clock(job);
 }
 
-/* The guard is gone without having said that nothing is left: the launcher does its work. */
+/* Takes over from a guard that is gone without having reported that nothing is left. */
 static void replace_guard(struct job *job, int wait_status)
 {
     char text[96];
@@ -484,8 +488,8 @@ static void replace_guard(struct job *job, int wait_status)
     decide(job, CLI_FAILED);
 }
 
-/* Prints what is queued, however long the reader takes, until a signal says not to; after a second one only what it takes at
- * once. */
+/* Prints everything queued, however long the reader takes, until a signal; after a second signal only what the reader
+ * takes at once. */
 static void flush_output(struct job *job, struct pollfd *polls)
 {
     int timeout_ms = job->signals_seen > 1 ? 0 : -1;

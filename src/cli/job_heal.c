@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Starting again what has failed. One launcher decides: that of the host, or with --hosts the one that was typed, which the others
- * ask. It counts restarts, and this count, the generation, reaches every host's board in the same order: ranks that join meet
- * with those that have seen the same one.
+ * Restarts what has failed. One launcher decides: that of the host, or with --hosts the one that the user started,
+ * which the others ask. It counts restarts, and this count, the generation, reaches every host's board in the same
+ * order: ranks that join meet those that have seen the same count.
  *
- * A host is lost when its launcher is not heard any more. Invariant: before another host gets its ranks they have ended. Each
- * launcher tells its time again and again; what comes back of it makes the lease of its ranks longer, and when that runs out the
- * guard there ends them. Here a host is lost only once its lease has run out, counted from the same message, and a little more.
+ * A host is lost when its launcher is not heard any more. Invariant: before another host gets its ranks, they have
+ * ended. Each launcher reports its time again and again. The answer, which repeats it, extends the lease of its ranks;
+ * when the lease runs out, the guard there ends them. Here a host is lost only some time after its lease has run out,
+ * counted from the same report.
  */
 #include "cli/cli.h"
 #include "cli/job.h"
@@ -17,13 +18,13 @@
 
 enum { BEAT_MS = 200, MARGIN_MS = GUARD_EXCLUDED_MS + 300, TIME_MASK = 0x3fffffff };
 
-/* True if this launcher has started those of hosts, and they heal. */
+/* Returns true if this launcher has started those of other hosts, and watches them. */
 static bool rules_hosts(const struct job *job)
 {
     return job->heal.hosts != NULL && job->heal.heartbeat_ms > 0;
 }
 
-/* True if another launcher decides for this one. */
+/* Returns true if another launcher decides for this one. */
 static bool is_ruled(const struct job *job)
 {
     return job->launch->remote && job->launch->max_restarts > 0;
@@ -58,7 +59,7 @@ bool heal_is_apart(const struct job *job, int host)
 
 /* ---- Who is started again -------------------------------------------------------------------------------------- */
 
-/* Why nothing is started again now, whatever it is; NULL: it may be. */
+/* Returns why nothing can be restarted now, or NULL if it can. */
 static const char *reason_against(const struct job *job, bool joined)
 {
     if (!joined) return "not all ranks had joined, so there is no world to rebuild";
@@ -73,7 +74,7 @@ static const char *reason_against_rank(const struct job *job, int wait_status, b
     return reason_against(job, joined);
 }
 
-/* Counts it, if it is to be started again, and says what becomes of it. */
+/* Decides if a rank is restarted, counts the restart, and reports the decision. */
 static bool decide_rank(struct job *job, const char *host, const struct guard_report *report, int rank)
 {
     char text[96];
@@ -99,7 +100,7 @@ static void send_order(struct job *job, enum guard_order order, int value, int g
     job_send_order(job, &command);
 }
 
-/* The launcher that decides is told of a rank that has failed. */
+/* Asks the launcher that decides about a failed rank. */
 static void ask(struct job *job, const struct guard_report *report)
 {
     struct remote_report failed = {.event = REMOTE_FAILED,
@@ -148,7 +149,8 @@ void heal_on_empty(struct job *job)
     if (is_ruled(job)) output_write_report(job->output, &none);
 }
 
-/* The launcher that decides has heard this one's time: until a while after it, it takes this host for living. */
+/* Extends the lease: the launcher that decides has heard this one's time `heard`, and until a while after it considers
+ * this host alive. */
 static void renew_lease(struct job *job, int heard)
 {
     int64_t now = job_now_ms(), age = (now - job->heal.began_ms - heard) & TIME_MASK;
@@ -180,7 +182,7 @@ void heal_obey(struct job *job, const struct remote_order *order)
 
 /* ---- Hosts ----------------------------------------------------------------------------------------------------- */
 
-/* Every host hears of a restart: on the one that has the rank as that, on the others as a move. */
+/* Tells every host of a restart: the one that has the rank to restart it, the others to move. */
 static void tell_restart(struct job *job, int with, int rank, const char *master)
 {
     struct hosts *hosts = job->launch->hosts;
@@ -239,11 +241,12 @@ static int find_spare(const struct job *job)
     return -1;
 }
 
-/* A host that waits takes the ranks of one that is lost, and all others move. False: none can be told. */
+/* Gives the ranks of a lost host to a spare one, and tells all others to move. Returns false if no spare host can be
+ * told. */
 static bool replace(struct job *job, int host)
 {
     const char *before = job->launch->place.master_addr;
-    int holder = host; /* who has, or should have taken, these ranks */
+    int holder = host; /* the host that has these ranks, or should have taken them */
     for (int spare; (spare = find_spare(job)) >= 0;) {
         struct job_host *of = &job->heal.hosts[spare];
         if (!hosts_replace(job->values, job->launch, holder, spare, job->restarts)) {
@@ -264,7 +267,7 @@ static bool replace(struct job *job, int host)
     return false;
 }
 
-/* Nothing of its ranks goes on there any more, by its lease or its own word. */
+/* Gives up a host whose ranks have ended, by its lease or its own report. */
 static void lose(struct job *job, int host)
 {
     const char *against = reason_against(job, job->heal.formed);

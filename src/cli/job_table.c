@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows come from the board; whether a process still lives, and how much memory it has, from the system.
+ * Rows come from the board; the system tells if a process still lives, and how much memory it has.
  */
 #include "cli/job_table.h"
 #include "cli/cli_run.h"
@@ -13,10 +13,10 @@
 #define MS 1000000LL
 enum { OLD_MS = 1000 };
 
-/* A row, and what the system says of its process. */
+/* A row, with the system's view of its process. */
 struct seen {
     tutti_board_row row;
-    char state; /* as /proc has it: 'T' is stopped; 0: there is no such process */
+    char state; /* as in /proc: 'T' is stopped; 0: there is no such process */
     long long memory;
 };
 
@@ -31,12 +31,12 @@ static char read_state(int pid)
     size_t length = fread(text, 1, sizeof text - 1, file);
     (void)fclose(file);
     text[length] = '\0';
-    const char *fields = strrchr(text, ')'); /* the name before it may hold anything */
+    const char *fields = strrchr(text, ')'); /* the name before it may hold any character */
     if (fields == NULL || sscanf(fields, ") %c", &state) != 1 || state == 'Z' || state == 'X') return '\0';
     return state;
 }
 
-/* What of its memory lies in the machine's. */
+/* Returns the bytes of the process that are in the machine's memory. */
 static long long read_memory(int pid)
 {
     char path[64];
@@ -87,7 +87,7 @@ static const char *does(const struct seen *seen, char text[32])
 
 /* ---- Lines -------------------------------------------------------------------------------------------------------------- */
 
-/* "123", "1.2K", "34M" */
+/* Writes a number such as "123", "1.2K", "34M". */
 static const char *scale(unsigned long long number, unsigned unit, char text[16])
 {
     static const char letters[] = " KMGTPE";
@@ -212,7 +212,7 @@ static void print_text(FILE *stream, const char *name, const char *text)
     (void)fprintf(stream, "\"%s\": \"", name);
     for (; *text != '\0'; text++) {
         if (*text == '"' || *text == '\\') (void)fputc('\\', stream);
-        (void)fputc(*text, stream); /* printable as it came */
+        (void)fputc(*text, stream); /* the text was made printable before */
     }
     (void)fputs("\", ", stream);
 }

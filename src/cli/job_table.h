@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A table of what the ranks of a job on this host do, from the board that the job's guard keeps: for tutti top, and for the
- * launcher when the job fails or it gets SIGUSR1.
+ * Prints a table of what the ranks of a job on this host do, from the board that the job's guard keeps: for tutti top,
+ * and for the launcher when the job fails or it gets SIGUSR1.
  */
 #ifndef TUTTI_CLI_JOB_TABLE_H
 #define TUTTI_CLI_JOB_TABLE_H
@@ -9,10 +9,10 @@
 #include <stdio.h>
 #include <tutti/experimental.h>
 
-/* At most so many ranks; 0: all. */
+/* They print at most so many ranks; 0: all. */
 void job_table_print(FILE *stream, const tutti_board *board, int most);
 void job_table_print_json(FILE *stream, const tutti_board *board);
-/* The same in lines of the launcher, where some rank has joined; NULL: nothing is known. */
+/* Prints the same as lines of the launcher, if any rank has joined. `board` may be NULL: then nothing is known. */
 struct output;
 void job_table_say(struct output *output, const tutti_board *board, int most);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tutti: the table of commands and the way into them.
+ * tutti: the table of commands, and main.
  */
 #include "cli/cli.h"
 
@@ -53,7 +53,7 @@ static bool is_one_of(const char *word, const char *first, const char *second, c
     return strcmp(word, first) == 0 || strcmp(word, second) == 0 || strcmp(word, third) == 0;
 }
 
-/* tutti help [COMMAND | --man | --errors | --options] */
+/* Runs tutti help [COMMAND | --man | --errors | --options]. */
 static int help(int argc, char **argv)
 {
     if (argc > 2) return cli_refuse("help", "one command at a time: tutti help COMMAND");
@@ -93,7 +93,7 @@ static int dispatch(int argc, char **argv)
 int main(int argc, char **argv)
 {
     int status = dispatch(argc, argv);
-    bool lost = ferror(stdout) != 0; /* by an earlier flush */
+    bool lost = ferror(stdout) != 0; /* an earlier flush failed */
     if (fflush(stdout) != 0 && status == CLI_OK) {
         perror("tutti: cannot write to stdout");
         status = CLI_FAILED;

@@ -3,9 +3,10 @@
  * The ranks' output. Each stream (a rank's stdout or stderr) is cut into lines, and whole lines, with their prefix, are
  * queued on one of two sinks, the launcher's stdout and stderr.
  *
- * The launcher must never block on a reader who has stopped reading, or it could not act on Ctrl-C. So sinks are
- * written only when poll says so, at most PIPE_BUF bytes at a time (what a pipe that is ready takes without blocking),
- * and while a sink's queue is long its streams are not read: the ranks wait, as they would on a terminal of their own.
+ * The launcher must never block on a reader that has stopped reading: otherwise it could not act on Ctrl-C. So sinks
+ * are written only when poll says so, at most PIPE_BUF bytes at a time (what a pipe that is ready takes without
+ * blocking), and while a sink's queue is long its streams are not read: the ranks wait, as they would for a terminal of
+ * their own.
  */
 #include "cli/cli.h"
 #include "cli/cli_run.h"
@@ -23,8 +24,8 @@
 enum {
     LINE_BYTES = 32768,    /* a longer line is printed as several */
     CHUNK_BYTES = 65536,   /* one read */
-    QUEUE_BYTES = 262144,  /* a sink with more than this queued is not fed */
-    DRAIN_BYTES = 1048576, /* most that is taken from one stream at its rank's end: the largest pipe */
+    QUEUE_BYTES = 262144,  /* streams are not read while their sink has more than this queued */
+    DRAIN_BYTES = 1048576, /* most that is read from one stream at its rank's end: the largest pipe */
     PREFIX_BYTES = 16
 };
 
@@ -33,7 +34,7 @@ struct sink {
     const char *name;
     char *data; /* [room]; bytes start .. start + used are queued */
     size_t start, used, room;
-    bool closed; /* after an error: what comes is dropped */
+    bool closed; /* after an error: more output is dropped */
 };
 
 struct stream {
@@ -51,14 +52,14 @@ struct output {
     bool same_file;          /* both sinks are one file: a line must be finished before the other sink goes on */
     struct sink *unfinished; /* the sink whose last write ended within a line */
     struct stream *streams;  /* [2 * size]: rank r's stdout at 2r, stderr at 2r + 1 */
-    size_t stream_count;     /* 0: nothing passes through the launcher */
+    size_t stream_count;     /* 0: the ranks' output does not pass through the launcher */
     char *lines;             /* [stream_count * LINE_BYTES] */
     int prefix_width;        /* digits of a rank; 0: no prefix */
     int first;               /* rank of the first two streams */
     output_report *take_report;
     void *report_context;
     char log_dir[PATH_MAX];
-    int blame; /* exit status when it cannot be opened */
+    int blame; /* exit status if it cannot be opened */
     int error;
     const char *error_target;
 };
@@ -116,7 +117,7 @@ static void sink_fail(struct output *output, struct sink *sink, int error)
     note_error(output, error, sink->name);
 }
 
-/* Up to PIPE_BUF bytes, ending with a line where one ends. */
+/* Returns the bytes of the next write: up to PIPE_BUF, ending with a line if one ends there. */
 static size_t next_write(const struct sink *sink)
 {
     size_t bytes = sink->used < PIPE_BUF ? sink->used : PIPE_BUF;
@@ -135,7 +136,7 @@ static bool must_wait(const struct output *output, const struct sink *sink)
     return output->same_file && output->unfinished != NULL && output->unfinished != sink;
 }
 
-/* Writes what can be written without blocking. */
+/* Writes as much as possible without blocking. */
 static void sink_flush(struct output *output, struct sink *sink)
 {
     while (sink->used > 0 && !must_wait(output, sink) && ready(sink->fd)) {
@@ -157,7 +158,7 @@ static void sink_flush(struct output *output, struct sink *sink)
 static void flush(struct output *output)
 {
     for (int i = 0; i < 2; i++) sink_flush(output, &output->sinks[i]);
-    sink_flush(output, &output->sinks[0]); /* it may have waited for the other's line */
+    sink_flush(output, &output->sinks[0]); /* it may have waited for the end of the other's line */
 }
 
 bool output_pending(const struct output *output)
@@ -211,7 +212,7 @@ static void emit(struct output *output, struct stream *stream)
     stream->used = 0;
 }
 
-/* Cuts bytes into lines. A line that fills the buffer is emitted when more of it comes. */
+/* Splits bytes into lines. A line that fills the buffer is printed when more of it comes. */
 static void feed(struct output *output, struct stream *stream, const char *data, size_t count)
 {
     while (count > 0) {
@@ -247,7 +248,7 @@ static void write_log(struct output *output, struct stream *stream, const char *
     }
 }
 
-/* One read. False when nothing came. */
+/* Reads once. Returns false if nothing came. */
 static bool take(struct output *output, struct stream *stream)
 {
     static char chunk[CHUNK_BYTES];
@@ -377,7 +378,7 @@ static bool make_log_dir(struct output *output, const char *path)
     return true;
 }
 
-/* A pipe for stream i: the launcher reads without blocking, the rank writes as to any pipe. */
+/* Makes a pipe for stream i: the launcher reads without blocking, the rank writes as to any pipe. */
 static bool open_stream(struct output *output, size_t i, int *rank_end)
 {
     int ends[2];
@@ -397,7 +398,7 @@ static bool open_streams(struct output *output, struct launch *launch, bool logs
 {
     size_t count = 2 * (size_t)launch->size;
     output->streams = calloc(count, sizeof *output->streams);
-    output->lines = malloc(count * LINE_BYTES); /* pages are committed as lines need them */
+    output->lines = malloc(count * LINE_BYTES); /* pages are committed when lines need them */
     if (output->streams == NULL || output->lines == NULL) {
         (void)cli_fail("run", "out of memory");
         return false;
@@ -418,7 +419,7 @@ static bool open_streams(struct output *output, struct launch *launch, bool logs
     return true;
 }
 
-/* Without --tee the ranks write to their files themselves. */
+/* Opens log files for the ranks, which write to them directly without --tee. */
 static bool open_files(struct output *output, struct launch *launch)
 {
     for (int rank = 0; rank < launch->size; rank++) {
@@ -432,10 +433,10 @@ static bool open_files(struct output *output, struct launch *launch)
 static bool open_all(struct output *output, const struct run_values *values, struct launch *launch)
 {
     bool logs = values->log_dir[0] != '\0';
-    if (launch->hosts != NULL) return open_streams(output, launch, false); /* logs are written where the ranks are */
+    if (launch->hosts != NULL) return open_streams(output, launch, false); /* logs are written on the ranks' hosts */
     if (logs && !make_log_dir(output, values->log_dir)) return false;
     if (logs && values->tee == 0) return open_files(output, launch);
-    bool alone = launch->place.world == 1 && !logs; /* keeps the terminal, where there is one */
+    bool alone = launch->place.world == 1 && !logs; /* it keeps the terminal, if there is one */
     return alone || open_streams(output, launch, logs);
 }
 
@@ -456,7 +457,8 @@ int output_open(const struct run_values *values, struct launch *launch, struct o
     output->same_file = fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 &&
                         out.st_dev == err.st_dev && out.st_ino == err.st_ino;
     int world = launch->place.world;
-    bool prefix = world > 1 && values->no_prefix == 0 && launch->hosts == NULL; /* from hosts, lines have theirs */
+    /* lines of other hosts already have their prefix */
+    bool prefix = world > 1 && values->no_prefix == 0 && launch->hosts == NULL;
     if (prefix) output->prefix_width = digits(world - 1);
     output->first = launch->place.first;
     for (int rank = 0; rank < launch->size; rank++) launch->ranks[rank] = (struct launch_rank){-1, -1};

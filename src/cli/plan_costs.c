@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What layers, transfers and steps of a pipeline take here, on as many cores as ranks can have, at once.
+ * Measures the time of layers, transfers and steps of a pipeline here, on as many cores as ranks can have, all at once.
  */
 #include "cli/cli_plan.h"
 #include "cli/cli_train.h"
@@ -13,7 +13,7 @@
 static struct plan_costs measured;
 static const tutti_train_options *options;
 
-/* What ranks have on average. */
+/* Replaces values by their average over ranks. */
 static int agree(tutti_comm *world, double *values, size_t count)
 {
     if (tutti_all_reduce(world, values, values, count, TUTTI_F64, TUTTI_AVG) == TUTTI_OK) return CLI_OK;
@@ -22,7 +22,7 @@ static int agree(tutti_comm *world, double *values, size_t count)
 
 /* ---- Transfers --------------------------------------------------------------------------------------------------- */
 
-/* There and back. */
+/* Sends a message there and back. */
 static tutti_status exchange(tutti_comm *world, float *in, float *out, size_t count)
 {
     const int rank = tutti_rank(world), peer = 1 - rank;
@@ -44,7 +44,7 @@ static tutti_status transfer(tutti_comm *world, tutti_train_op op, float *in, fl
     return exchange(world, in, out, count);
 }
 
-/* The shortest of a few; 0: it failed. */
+/* Returns the shortest time of a few; 0: it failed. */
 static double time_transfer(tutti_comm *world, tutti_train_op op, float *in, float *out, size_t bytes)
 {
     enum { TIMES = 15 };
@@ -83,7 +83,8 @@ static tutti_status no_work(void *context, const tutti_pipeline_call *call)
     return TUTTI_OK;
 }
 
-/* All of a run in which nothing is computed, over the steps that come one after the other in its table. */
+/* Measures the seconds of one step of a pipeline that computes nothing: a whole run, divided by the steps that follow
+ * each other in its table. */
 static tutti_status time_steps(tutti_comm *world, const tutti_pipeline *table, const size_t *bytes, double *seconds,
                                tutti_error *error)
 {
@@ -127,7 +128,7 @@ static int measure_steps(tutti_comm *world)
 
 /* ---- Layers ------------------------------------------------------------------------------------------------------ */
 
-/* What tutti_train_measure fills in, as numbers that agree() takes at a time. */
+/* The results of tutti_train_measure as numbers, so that agree() can take them all at once. */
 struct figures {
     tutti_pipeline_times units[PLAN_UNITS], further;
     double update, add, failed;
@@ -169,7 +170,8 @@ static int work(tutti_comm *world, int argc, char **argv)
     return status;
 }
 
-/* Ranks along tensor that some layout has; what the model cannot be cut into the trainer refuses. */
+/* Lists the sizes of the tensor dimension that layouts have. The trainer refuses those that the model cannot be cut
+ * into. */
 static void list_widths(const struct plan *plan)
 {
     for (size_t i = 0; i < plan->count; i++) {

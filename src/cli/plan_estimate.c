@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Figures of all layouts, from what is measured here (plan_costs.c). Links are those of tutti sim, scaled by what each kind of
- * transfer takes here.
+ * Estimates all layouts from times that were measured here (plan_costs.c). Links are those of tutti sim, scaled by the
+ * time that each kind of transfer takes here.
  */
 #include "cli/cli_plan.h"
 #include "cli/cli_sim.h"
@@ -22,7 +22,8 @@ static const char *const op_names[TUTTI_TRAIN_OPS] = {[TUTTI_TRAIN_ALL_REDUCE] =
                                                       [TUTTI_TRAIN_ALL_TO_ALL] = "all_to_all",
                                                       [TUTTI_TRAIN_SEND] = "ping_pong"};
 
-/* Simulated once for each operation, number of ranks and hosts, and of those that share a host's link. */
+/* Simulated times of transfers, once for each operation, number of ranks and hosts, and number of transfers that share
+ * a host's link. */
 static struct link {
     tutti_train_op op;
     int ranks, hosts, sharing;
@@ -31,8 +32,8 @@ static struct link {
 static size_t link_count, link_room;
 static struct sim_case link_case;
 static const struct plan_costs *measured;
-static double scales[TUTTI_TRAIN_OPS][2]; /* of small and large transfers: what is measured over what is simulated */
-static int link_status = CLI_GO_ON;       /* of the first one that could not be simulated */
+static double scales[TUTTI_TRAIN_OPS][2]; /* for small and large transfers: measured over simulated time */
+static int link_status = CLI_GO_ON;       /* status of the first one that could not be simulated */
 
 static int read_links(const struct plan_values *values)
 {
@@ -50,7 +51,7 @@ static int read_links(const struct plan_values *values)
     return sim_read_setup("plan", &flags, &link_case);
 }
 
-/* Those that share a host's link have an even part of it each. */
+/* Simulates a transfer. Transfers that share a host's link have an equal part of it each. */
 static double simulate(const tutti_train_transfer *transfer)
 {
     struct sim_prediction prediction = {0};
@@ -72,7 +73,7 @@ static bool is_like(const struct link *link, const tutti_train_transfer *transfe
            link->sharing == transfer->sharing;
 }
 
-/* NULL: no memory. */
+/* Returns NULL if there is no memory. */
 static const struct link *find_link(const tutti_train_transfer *transfer)
 {
     for (size_t i = 0; i < link_count; i++)
@@ -94,7 +95,7 @@ static const struct link *find_link(const tutti_train_transfer *transfer)
     return link;
 }
 
-/* Linear between and beyond the sizes that were simulated. */
+/* Interpolates linearly between the sizes that were simulated, and beyond them. */
 static double link_seconds(void *context, const tutti_train_transfer *transfer)
 {
     (void)context;
@@ -110,7 +111,7 @@ static double link_seconds(void *context, const tutti_train_transfer *transfer)
     return fmax(seconds, 0) * pow(scales[transfer->op][0], 1 - large) * pow(scales[transfer->op][1], large);
 }
 
-/* A file of links is taken as it is. */
+/* Scales links to measured times. A file of links is used as it is. */
 static void scale_links(const struct plan_values *values)
 {
     const size_t ends[2] = {PLAN_SMALL, PLAN_LARGE};
@@ -161,7 +162,8 @@ static int class_of(const struct plan_row *row)
     return row->status != TUTTI_OK ? 2 : row->fits ? 0 : 1;
 }
 
-/* Fastest first, and of those that take as long the one that needs least; what does not fit, by what it needs. */
+/* Orders rows: the fastest first, of equally fast ones the one that needs least memory; those that do not fit by the
+ * memory they need. */
 static int compare_rows(const void *a, const void *b)
 {
     const struct plan_row *x = a, *y = b;
@@ -172,7 +174,7 @@ static int compare_rows(const void *a, const void *b)
     return less ? -1 : more;
 }
 
-/* Texts of a row that lie in the row itself: sorting moves them. */
+/* Points a row's options to texts in the row itself, after sorting has moved it. */
 static void settle(struct plan_row *row)
 {
     row->options.mesh = row->mesh;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What tutti plan tells.
+ * Prints the tables of tutti plan, the command to type, and the JSON.
  */
 #include "cli/cli_plan.h"
 
@@ -24,7 +24,7 @@ static void append(char *text, const char *format, const char *name, const char 
     (void)snprintf(text + used, PLAN_COMMAND_BYTES - used, format, name, value);
 }
 
-/* A word as the shell reads it. */
+/* Quotes a word for the shell. */
 static const char *quoted(const char *word, char text[PLAN_COMMAND_BYTES])
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:=,+-@%";
@@ -47,7 +47,7 @@ static bool same_text(const char *value, const char *initial)
     return strcmp(value, initial) == 0;
 }
 
-/* Every setting that is not the default; "_" of its name becomes "-". */
+/* Appends a flag, whose setting is not the default; "_" in its name becomes "-". */
 static void append_flag(char *text, const char *name, const char *value)
 {
     char flag[64], word[PLAN_COMMAND_BYTES];
@@ -297,7 +297,7 @@ static void json_row(FILE *stream, const struct plan *plan, const struct plan_ro
     (void)fputc('}', stream);
 }
 
-/* `fastest` and `worst` are places in the list of layouts. */
+/* Writes the accuracy of the predictions. `fastest` and `worst` are places in the list of layouts. */
 static void json_score(FILE *stream, const struct plan *plan)
 {
     struct plan_score score;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs layouts here: the command that is printed, in a process of its own, for a few steps; and how near the predictions are.
+ * Runs layouts here: the printed command, in a process of its own, for a few steps; and compares the predictions with
+ * them.
  */
 #include "cli/bench.h"
 #include "cli/cli_plan.h"
@@ -14,10 +15,10 @@
 
 enum { STEPS = 8, LINE = 4096 };
 
-/* Data for a model that was planned without any: as many ids as it knows are not needed. */
+/* Data for a model that was planned without any: they need not have as many ids as the model knows. */
 static const char made_up[] = "markov:order=1,states=8,length=20000";
 
-/* `sh` gives the words; the tool is this one. Its metrics come through a pipe. */
+/* Starts the command: `sh` splits it into words, and the tool is this one. Its metrics come through a pipe. */
 static FILE *start(const char *command, pid_t *pid)
 {
     int ends[2];
@@ -37,13 +38,13 @@ static FILE *start(const char *command, pid_t *pid)
     return stream;
 }
 
-/* Why a run failed is in a line of the tool's own. */
+/* Keeps a line of the tool's own: it says why a run failed. */
 static void keep_words(const char *line, char *words, size_t room)
 {
     if (strncmp(line, "tutti ", strlen("tutti ")) == 0) (void)snprintf(words, room, "%.*s", (int)room - 1, line);
 }
 
-/* The median of the steps' seconds, but for the first two; 0: there were too few. */
+/* Returns the median of the steps' seconds, without the first two; 0: there were too few. */
 static double read_steps(FILE *stream, double rows, char *words, size_t room)
 {
     static const char rate[] = "\"tokens_per_s\": ";

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * docs/errors.md and docs/options.md, printed from the lists that the library itself is built from.
+ * Prints docs/errors.md and docs/options.md from the lists that the library itself is built from.
  */
 #include "cli/cli.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tutti run --from-stdin: the launcher of one host, started over a remote shell by one that was given --hosts. It reads an
- * order from stdin (lines of a kind and a text; hosts.c writes them), and from then on what else is to be done, one thing to a
- * line. A spare host gets only the beginning of its order, and the rest when it is needed.
+ * tutti run --from-stdin: the launcher of one host, started over a remote shell by one that was given --hosts. It reads
+ * an order from stdin (lines of a kind and a text; hosts.c writes them), and after it further orders, one to a line. A
+ * spare host gets only the beginning of its order, and the rest when it is needed.
  */
 #include "cli/cli.h"
 #include "cli/cli_run.h"
@@ -23,19 +23,19 @@ struct order {
     int argc;
     char *host, *master;
     int protocol;
-    int waits; /* how long the rest may take to come: 0, as usual; 1, for ever */
+    int waits; /* how long the rest may take: 0: as usual; 1: for ever */
     bool done;
 };
 
 const char *const remote_order_words[] = {[ORDER_SIGNAL] = "signal",   [ORDER_ALIVE] = "alive", [ORDER_MOVE] = "move",
                                           [ORDER_RESTART] = "restart", [ORDER_NOTE] = "note",   [ORDER_LATE] = "late"};
 
-/* What it holds stays as long as the process: `launch` and the command line point into it. */
+/* It lives as long as the process: `launch` and the command line point into it. */
 static struct order order;
 
 /* ---- Lines ----------------------------------------------------------------------------------------------------------- */
 
-/* Byte by byte: what follows the order is read elsewhere. 0, or an exit status after a message. */
+/* Reads a line byte by byte, since others read what follows the order. Returns 0, or an exit status after a message. */
 static int read_line(char *line, bool waits)
 {
     size_t length = 0;
@@ -46,7 +46,7 @@ static int read_line(char *line, bool waits)
         if (ready == 0) return cli_fail("run", "--from-stdin: no whole order came within %d s", ORDER_MS / 1000);
         ssize_t got = read(STDIN_FILENO, &line[length], 1);
         if (got < 0 && errno == EINTR) continue;
-        if (got <= 0 && waits && length == 0) return CLI_FAILED; /* it was not needed */
+        if (got <= 0 && waits && length == 0) return CLI_FAILED; /* the spare host was not needed */
         if (got <= 0) return cli_fail("run", "--from-stdin: stdin ended within the order");
         if (line[length] == '\n') break;
         if (++length == LINE_BYTES) return cli_fail("run", "--from-stdin: a line of the order is too long");
@@ -55,7 +55,7 @@ static int read_line(char *line, bool waits)
     return 0;
 }
 
-/* Undoes %0A and the like, in place. */
+/* Decodes %0A and the like, in place. */
 static void decode(char *text)
 {
     char *to = text;
@@ -103,7 +103,7 @@ static int enter_folder(const struct order *kept, const char *folder)
                       kept->launch->place.host == NULL ? "this host" : kept->launch->place.host, strerror(errno));
 }
 
-/* Puts a copy at `place`, and gives it. */
+/* Puts a copy at `place`, and returns it. */
 static const char *keep(char **place, const char *text)
 {
     free(*place);
@@ -134,7 +134,7 @@ static bool take_number(int *number, const char *text)
     return true;
 }
 
-/* 0 or an exit status. */
+/* Handles one line of the order. Returns 0 or an exit status. */
 static int take_line(struct order *kept, const char *kind, const char *text)
 {
     struct launch *launch = kept->launch;
@@ -172,7 +172,7 @@ static int check_order(const struct order *kept)
     return CLI_GO_ON;
 }
 
-/* The other launcher is told that this one is there. */
+/* Reports to the other launcher that this one has begun. */
 static void tell_started(void)
 {
     struct remote_report started = {.event = REMOTE_STARTED, .pid = (int)getpid()};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tutti sample: text, or token ids, from a trained model.
+ * tutti sample: prints text, or token ids, from a trained model.
  */
 #include "cli/cli.h"
 
@@ -76,7 +76,7 @@ static int read_prompt(const struct sample_values *values, bool as_text, struct 
         text->tokens[text->count++] = (int32_t)id;
         at = end;
     }
-    if (text->count == 0) text->count = 1; /* token 0 */
+    if (text->count == 0) text->count = 1; /* token 0 is the prompt */
     return CLI_GO_ON;
 }
 
@@ -128,7 +128,7 @@ int cli_sample(int argc, char **argv)
     if (path == NULL) return cli_refuse("sample", "no checkpoint given; usage: %s", cli_sample_page.usage);
     tutti_sampler *sampler = NULL;
     tutti_error error;
-    (void)setenv("OPENBLAS_NUM_THREADS", "1", 1); /* its own threads would only sleep */
+    (void)setenv("OPENBLAS_NUM_THREADS", "1", 1); /* OpenBLAS's own threads would only sleep */
     if (tutti_sampler_create(path, &sampler, &error) != TUTTI_OK) return cli_blame("sample", &error);
     status = sample(sampler, &values, &text);
     free(text.tokens);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The config file of tutti train: each line is a flag. They are read as if they stood on the command line, before those
- * that do, so a flag that is given goes before the file.
+ * The config file of tutti train: each line is a flag. They are read as if they stood on the command line before its
+ * own flags, so that these override the file.
  */
 #include "cli/cli_train.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { SETTINGS = 128 }; /* at most so many flags has the page */
+enum { SETTINGS = 128 }; /* at least as many as the page has flags */
 
-static const char blank[] = " \t\r\n", between[] = " \t\r\n="; /* = parts a name from its value */
+static const char blank[] = " \t\r\n", between[] = " \t\r\n="; /* `=` separates a name from its value */
 
 static const char *is_config(int argc, char **argv, int i)
 {
@@ -18,7 +18,7 @@ static const char *is_config(int argc, char **argv, int i)
     return strcmp(argv[i], "--config") == 0 && i + 1 < argc ? argv[i + 1] : NULL;
 }
 
-/* *path stays NULL where no file is given. */
+/* *path stays NULL if no file is given. */
 static int config_path(int argc, char **argv, const char **path)
 {
     for (int i = 1; i < argc; i++) {
@@ -57,10 +57,10 @@ static int check_value(const struct cli_flag *flag, const char *path, int line, 
     return CLI_GO_ON;
 }
 
-/* Where the next flags of the file go: words of argv, and their text. */
+/* Where the next flags of the file are put: words of argv, and their text. */
 struct sink {
     struct train_words *words;
-    size_t used;          /* of the text */
+    size_t used;          /* bytes of the text */
     int set_at[SETTINGS]; /* the line that set each flag of the page; 0: none */
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tutti train --drill: ranks that are killed on purpose, and the same training undisturbed, to compare with.
+ * tutti train --drill: kills ranks on purpose, and repeats the training without kills, to compare.
  */
 #include "cli/cli_train.h"
 
@@ -21,7 +21,7 @@ enum { PHASES = sizeof phases / sizeof *phases };
 
 /* ---- Reading --------------------------------------------------------------------------------------------------- */
 
-/* "2@step=50", behind "kill=". */
+/* Reads "2@step=50", after "kill=". */
 static bool read_kill(const char *word, struct train_kill *kill)
 {
     char *at, *end;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The loss over steps, in the terminal and as SVG.
+ * Plots the loss over steps, in the terminal and as SVG.
  */
 #include "cli/cli_train.h"
 
 #include <inttypes.h>
 #include <math.h>
 
-/* What a plot shows: steps from first to last, losses from low to high. */
+/* The range of a plot: steps from first to last, losses from low to high. */
 struct frame {
     double first, last, low, high;
 };
@@ -16,7 +16,7 @@ static struct frame frame_of(const struct train_point *points, size_t count, dou
 {
     struct frame frame = {(double)points[0].step, (double)points[count - 1].step, INFINITY, -INFINITY};
     for (size_t i = 0; i < count; i++) {
-        frame.low = fmin(frame.low, fmin(points[i].loss, points[i].validation)); /* fmin passes over NaN */
+        frame.low = fmin(frame.low, fmin(points[i].loss, points[i].validation)); /* fmin ignores NaN */
         frame.high = fmax(frame.high, fmax(points[i].loss, points[i].validation));
     }
     frame.low = fmin(frame.low, entropy);
@@ -27,7 +27,7 @@ static struct frame frame_of(const struct train_point *points, size_t count, dou
 
 /* ---- Terminal -------------------------------------------------------------------------------------------------- */
 
-enum { COLUMNS = 72, ROWS = 12, DOTS = 4 }; /* a character is 2 by 4 dots of braille */
+enum { COLUMNS = 72, ROWS = 12, DOTS = 4 }; /* a character has 2 by 4 dots of braille */
 
 static void set_dot(unsigned char cells[ROWS][COLUMNS], const struct frame *frame, double step, double loss)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What tutti train tells: the progress line, the metrics as lines of JSON, the summary.
+ * Prints what tutti train reports: the progress line, the metrics as lines of JSON, the summary.
  */
 #include "cli/cli_train.h"
 
@@ -11,7 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static const double EVERY = 0.2, EVERY_LINE = 5; /* seconds between progress lines: on a terminal, in a file */
+/* seconds between progress lines: on a terminal, in a file */
+static const double EVERY = 0.2, EVERY_LINE = 5;
 
 static size_t bytes_of(const tutti_train_about *about)
 {
@@ -21,7 +22,7 @@ static size_t bytes_of(const tutti_train_about *about)
 
 /* ---- Beginning ------------------------------------------------------------------------------------------------- */
 
-/* A rate that slow kernels were measured at is nothing to compare with. */
+/* Says why the kernels are slow: a rate measured with them is no figure to compare with. */
 static void print_old_kernels(const struct train_report *report)
 {
     tutti_blas_about about;
@@ -61,7 +62,7 @@ static void print_head(const struct train_report *report)
     (void)fflush(report->text);
 }
 
-/* The last whole line of what the rank before has written tells its step; a line that it did not end goes. */
+/* Returns the step of the last whole line that the previous rank wrote, and removes a line that it did not finish. */
 static uint64_t find_reported(FILE *metrics)
 {
     uint64_t step = 0;
@@ -144,7 +145,7 @@ static double gflops(const struct train_report *report, double rows, double seco
     return seconds > 0 ? report->about.flops_per_row * rows / seconds * 1e-9 : 0;
 }
 
-/* "0.5", or null, since JSON has no word for what is not a number. */
+/* Writes a number such as "0.5", or null: JSON has no NaN or infinity. */
 static const char *json_number(double value, char text[32])
 {
     if (!isfinite(value)) return "null";
@@ -214,7 +215,7 @@ void train_report_step(struct train_report *report, const tutti_trainer *trainer
     bool last = step->step == (uint64_t)report->values->options.steps || step->stop;
     if (step->step <= report->reported) return;
     report->reported = step->step;
-    if (report->all_steps == 0) tutti_trainer_describe(trainer, &report->about); /* all memory is there now */
+    if (report->all_steps == 0) tutti_trainer_describe(trainer, &report->about); /* all memory is allocated by now */
     report->seconds += step->seconds;
     report->rows += step->rows;
     report->comm_seconds += step->comm_seconds;
@@ -271,7 +272,7 @@ static void print_summary(const struct train_report *report, const tutti_trainer
         (void)fprintf(report->text, "between a pull and the push after it %.2f updates of others, %.2f steps ahead\n",
                       report->all_stale / report->all_steps, report->all_ahead / report->all_steps);
     if (report->saving_seconds > 0) print_saved(report);
-    if (hash != 0) /* 0: the ranks that have the other stages, or parts of the weights, are gone */
+    if (hash != 0) /* 0: ranks with the other stages, or with parts of the weights, are gone */
         (void)fprintf(report->text, "weights %016" PRIx64 " after step %" PRIu64 "\n", hash, about.step);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tutti train: the work of one rank, and going on when another is lost.
+ * tutti train: the work of one rank, and how it continues after another is lost.
  */
 #include "cli/cli_train.h"
 
@@ -13,15 +13,15 @@
 #include <time.h>
 #include <unistd.h>
 
-static const struct train_values *asked; /* of the process: ranks are its threads */
+static const struct train_values *asked; /* of the process: its ranks are threads */
 
 /* ---- Signals --------------------------------------------------------------------------------------------------- */
 
 static volatile sig_atomic_t interrupted;
-static volatile sig_atomic_t launched; /* by tutti run */
+static volatile sig_atomic_t launched; /* started by tutti run */
 
-/* A second Ctrl-C or SIGTERM ends the process at once, wherever it is. Below tutti run only the same signal again does:
- * it sends SIGTERM some time after SIGINT, and kills when it is told a second time itself. */
+/* A second Ctrl-C or SIGTERM ends the process at once, wherever it is. Under tutti run only the same signal again does:
+ * the launcher sends SIGTERM some time after SIGINT, and kills when it gets a second signal itself. */
 static void on_signal(int number)
 {
     interrupted = number;
@@ -30,8 +30,8 @@ static void on_signal(int number)
     (void)signal(SIGTERM, SIG_DFL);
 }
 
-/* Before the first step there is nothing to save, and a signal ends the process at once: also where the shell had
- * SIGINT ignored. A reader of the output who goes away does not; the first step will notice. */
+/* Before the first step there is nothing to save, and a signal ends the process at once, even if the shell had SIGINT
+ * ignored. If the reader of the output goes away, the process continues until the first step notices. */
 static void prepare_signals(void)
 {
     struct sigaction action = {.sa_handler = on_signal};
@@ -41,8 +41,8 @@ static void prepare_signals(void)
     (void)signal(SIGXFSZ, SIG_IGN); /* a file that grows too large is an error of write, like a full disk */
 }
 
-/* From the first step on the run ends at the end of a step, and nothing of it is lost. A terminal that goes away ends it
- * as Ctrl-C does; of that the process may be told more than once. */
+/* From the first step on a signal ends the run at the end of a step, so that nothing is lost. A terminal that goes away
+ * has the effect of Ctrl-C; the process may be told of that more than once. */
 static void catch_signals(void)
 {
     static atomic_flag caught = ATOMIC_FLAG_INIT; /* ranks are threads */
@@ -51,11 +51,11 @@ static void catch_signals(void)
     (void)sigaction(SIGINT, &action, NULL);
     (void)sigaction(SIGTERM, &action, NULL);
     action.sa_flags = 0;
-    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN) /* not below nohup */
+    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN) /* except below nohup */
         (void)sigaction(SIGHUP, &action, NULL);
 }
 
-/* All is written: a signal ends the process again. */
+/* Everything is written: a signal ends the process again. */
 static void release_signals(void)
 {
     struct sigaction before;
@@ -71,30 +71,30 @@ double train_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* What a rank knows to be done after a step: validated, saved. Ranks that were started again learn it from others. */
+/* What has been done after a step: validation, saving. Restarted ranks learn it from others. */
 struct done {
     uint64_t step;
-    double validation; /* NaN: none was made */
+    double validation; /* NaN: there was none */
     bool saved;        /* the step is in a checkpoint */
 };
 
 struct loop {
-    tutti_comm *world, *before; /* before: the world that the trainer was made in, where it is to be freed */
-    const tutti_comm *first;    /* the one that this process has joined */
+    tutti_comm *world, *before; /* before: the world in which the trainer was made, if it must be freed */
+    const tutti_comm *first;    /* the world that this process has joined */
     tutti_trainer *trainer;
-    struct train_report *report; /* NULL but on rank 0 */
-    bool reports;                /* it is open */
+    struct train_report *report; /* NULL except on rank 0 */
+    bool reports;                /* the report is open */
     struct train_machine machine;
     struct train_victim victim;
     bool began, stopped;
     struct done done;
-    uint64_t steps; /* taken since the trainer was made */
-    uint64_t hash;  /* of the weights at the end; 0: not known */
+    uint64_t steps; /* steps since the trainer was made */
+    uint64_t hash;  /* hash of the weights at the end; 0: not known */
 };
 
-enum { LOST = -2 }; /* in place of an exit status: a rank was lost, and is started again */
+enum { LOST = -2 }; /* instead of an exit status: a rank was lost, and is started again */
 
-/* A comm fails like this when it has lost a rank, or another one gives it up for that. */
+/* Returns true for the errors of a comm that has lost a rank, or that another rank gives up because of that. */
 static bool is_lost(const struct loop *loop, tutti_status status)
 {
     return (status == TUTTI_ERR_PEER_LOST || status == TUTTI_ERR_CANCELLED || status == TUTTI_ERR_BROKEN ||
@@ -102,7 +102,7 @@ static bool is_lost(const struct loop *loop, tutti_status status)
            asked->options.server == 0 && tutti_comm_can_rebuild(loop->world);
 }
 
-/* One rank speaks: the lowest one, or the one that alone knows. */
+/* Reports an error on one rank: the lowest one, or the only one that knows. */
 static int failed(const struct loop *loop, const tutti_error *error)
 {
     tutti_error named = *error;
@@ -112,7 +112,8 @@ static int failed(const struct loop *loop, const tutti_error *error)
     return tutti_rank(loop->world) == 0 ? cli_blame("train", &named) : CLI_FAILED;
 }
 
-/* With parameter servers ranks fail by themselves, and each says why; what all learn of without staleness, rank 0 does. */
+/* Reports an error with parameter servers: ranks fail independently, and each says why. If all know the error, as
+ * without staleness, rank 0 reports it. */
 static int failed_alone(const struct loop *loop, const tutti_error *error)
 {
     const bool shared = error->status == TUTTI_ERR_DIVERGED && asked->options.staleness == 0;
@@ -128,7 +129,7 @@ static int step_failed(const struct loop *loop)
     return asked->options.server > 0 ? failed_alone(loop, error) : failed(loop, error);
 }
 
-/* The same for what this file does on the world itself. */
+/* Reports an error of the world itself. */
 static int world_failed(const struct loop *loop)
 {
     return failed(loop, tutti_comm_error(loop->world));
@@ -136,14 +137,14 @@ static int world_failed(const struct loop *loop)
 
 /* ---- Steps ----------------------------------------------------------------------------------------------------- */
 
-/* All ranks know, or with parameter servers the one that saves; one says it. */
+/* Reports a failed save. All ranks know of it, or with parameter servers the one that saves; one of them reports it. */
 static void say_unsaved(const struct loop *loop, const char *then)
 {
     if (tutti_rank(loop->world) != 0 && asked->options.server == 0) return;
     (void)cli_fail("train", "%s%s", tutti_trainer_error(loop->trainer)->text, then);
 }
 
-/* All ranks save. A checkpoint that cannot be written is no reason to stop. */
+/* Saves on all ranks. If a checkpoint cannot be written, training continues. */
 static int save(struct loop *loop, const char *then)
 {
     tutti_trainer *trainer = loop->trainer;
@@ -158,7 +159,7 @@ static int save(struct loop *loop, const char *then)
     return CLI_GO_ON;
 }
 
-/* All that follows from a step. CLI_GO_ON, or an exit status. */
+/* Does everything that follows a step. Returns CLI_GO_ON, or an exit status. */
 static int follow(struct loop *loop, const tutti_train_step *step)
 {
     const tutti_train_options *options = &asked->options;
@@ -206,7 +207,7 @@ static int train_all(struct loop *loop)
 
 /* ---- The end --------------------------------------------------------------------------------------------------- */
 
-/* Rank 0 draws what all ranks of its pipeline know. */
+/* Draws the timeline on rank 0, which has that of all ranks of its pipeline. */
 static int draw_timeline(const struct loop *loop)
 {
     const char *path = asked->timeline;
@@ -225,7 +226,7 @@ static int draw_timeline(const struct loop *loop)
     return CLI_OK;
 }
 
-/* With --fast: what the same steps cost with grains, for comparison. */
+/* With --fast: measures the same steps with grains, for comparison. */
 static void time_grains(tutti_comm *world, const struct train_report *report)
 {
     enum { STEPS = 4 };
@@ -251,19 +252,19 @@ static void time_grains(tutti_comm *world, const struct train_report *report)
     tutti_trainer_free(trainer);
 }
 
-/* The threads of this rank that have a core of its host to themselves, if each thread of the ranks before it has one. */
+/* Returns how many threads of this rank have a core of their host to themselves, after those of the ranks before it. */
 static int threads_with_cores(tutti_comm *world)
 {
     tutti_comm *host;
     if (tutti_comm_by_host(world, &host) != TUTTI_OK) return 0;
     int64_t threads = asked->options.threads, left = sysconf(_SC_NPROCESSORS_ONLN) - tutti_rank(host) * threads;
     if (tutti_comm_free(host) != TUTTI_OK || left <= 0) return 0;
-    if (tutti_rank(world) >= tutti_size(world) - asked->options.server) return 0; /* servers multiply nothing */
+    if (tutti_rank(world) >= tutti_size(world) - asked->options.server) return 0; /* servers multiply no matrices */
     return (int)(left < threads ? left : threads);
 }
 
-/* All cores multiply matrices at once, as in training: what they do together is what the machine can, unless the kernels
- * that do it are old. */
+/* Multiplies matrices on all cores at once, as in training: their total rate is what the machine can do, unless the
+ * kernels are old. */
 static struct train_machine measure_machine(tutti_comm *world)
 {
     struct train_machine mine = {0}, all = {0};
@@ -279,7 +280,7 @@ static struct train_machine measure_machine(tutti_comm *world)
     return told ? all : (struct train_machine){0};
 }
 
-/* Whether the drill was passed, after everything else. */
+/* Reports at the very end if the drill was passed. */
 static int judge_drill(const struct loop *loop)
 {
     uint64_t undisturbed = 0;
@@ -302,7 +303,7 @@ static int judge_drill(const struct loop *loop)
     return lost && same ? CLI_GO_ON : CLI_FAILED;
 }
 
-/* A parameter server's rank: until all workers have ended. An exit status. */
+/* Serves as a parameter server until all workers have ended. Returns an exit status. */
 static int serve(struct loop *loop)
 {
     catch_signals(); /* workers end the run */
@@ -311,11 +312,11 @@ static int serve(struct loop *loop)
     return end == CLI_OK && interrupted ? 128 + (int)interrupted : end;
 }
 
-/* All ranks end, or none: one that has left cannot help to restore another. */
+/* Either all ranks end, or none: a rank that has left cannot help to restore another. */
 static int end_all(struct loop *loop)
 {
     uint64_t all = 0;
-    loop->hash = tutti_trainer_hash(loop->trainer); /* all ranks together */
+    loop->hash = tutti_trainer_hash(loop->trainer); /* all ranks compute it together */
     if (asked->options.server > 0 || !tutti_comm_can_rebuild(loop->world)) return CLI_GO_ON;
     int status = loop->hash == 0 ? LOST : judge_drill(loop);
     tutti_status agreed = tutti_comm_agree(loop->world, status != LOST, &all);
@@ -343,7 +344,7 @@ static int make(struct loop *loop)
     return CLI_GO_ON;
 }
 
-/* All ranks begin, or none: where rank 0 cannot write what it is to report, the others would train without it. */
+/* Either all ranks begin, or none: if rank 0 cannot write its report, the others would train without it. */
 static int begin(struct loop *loop)
 {
     tutti_comm *world = loop->world;
@@ -358,7 +359,7 @@ static int begin(struct loop *loop)
     return told ? status : world_failed(loop);
 }
 
-/* What the ranks that know most have done. */
+/* Shares what the ranks that know most have done. */
 static tutti_status share_done(struct loop *loop)
 {
     const int size = tutti_size(loop->world);
@@ -370,7 +371,7 @@ static tutti_status share_done(struct loop *loop)
     return TUTTI_OK;
 }
 
-/* After a loss: what should have followed from the step that the training goes on from. */
+/* After a loss: does what should have followed the step from which the training continues. */
 static int catch_up(struct loop *loop)
 {
     const tutti_train_step *last = tutti_trainer_last(loop->trainer);
@@ -421,12 +422,12 @@ static int train(struct loop *loop)
     return status;
 }
 
-/* What is told at the end, and an exit status. */
+/* Writes the end of the report. Returns an exit status. */
 static int close_report(struct loop *loop, int status)
 {
     int end = CLI_OK;
     if (!loop->began) return CLI_OK;
-    const bool alone = asked->options.server > 0; /* the other workers go on */
+    const bool alone = asked->options.server > 0; /* the other workers continue */
     if (status != CLI_GO_ON && loop->hash == 0 && !alone) loop->hash = tutti_trainer_hash(loop->trainer);
     if (loop->reports) end = train_report_close(loop->report, loop->trainer, loop->hash);
     if (status == CLI_GO_ON && loop->steps > 0 && asked->timeline[0] != '\0') {
