@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tutti sim: the command's page, and what is predicted.
+ * tutti sim: the command's page, and the reading of its flags.
  */
 #include "cli/cli_sim.h"
 #include "cli/sim_faults.h"
@@ -174,7 +174,8 @@ static bool differs(const struct cli_flag *flag, const struct sim_values *flags,
     return strcmp(*(const char *const *)given, *(const char *const *)usual) != 0;
 }
 
-/* Each of the two things that the command does has flags of its own. CLI_GO_ON if none of the other one's are set. */
+/* Checks that predictions and --faults, which have flags of their own, are not mixed. Returns CLI_GO_ON if none of the
+ * other one's flags are set. */
 static int check_flags(const struct sim_values *flags)
 {
     static const char *const of_faults[] = {"seeds", "ranks", "plant"}, *const of_both[] = {"faults", "seed", "json"};
@@ -215,7 +216,7 @@ static int run_one(const struct sim_case *c, const struct outputs *outputs)
 
 enum { SWEEP_FACTOR = 8, SWEEP_ROWS = 24, SWEEP_COLUMNS = 17 };
 
-/* 8 bytes, 64, … and the most; 1 host, 2, 4, … and all. */
+/* Lists 8 bytes, 64, … and the most. Hosts are listed likewise: 1, 2, 4, … and all. */
 static size_t sweep_sizes(size_t most, size_t sizes[SWEEP_ROWS])
 {
     size_t count = 0;
@@ -255,7 +256,7 @@ static int run_sweep(const struct sim_case *c, const struct outputs *outputs)
     return CLI_OK;
 }
 
-/* The operation may stand before, between or after the flags. */
+/* Parses the command line. The operation may come before, between or after the flags. */
 static int parse(int argc, char **argv, struct sim_values *flags, const char **word)
 {
     for (;;) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tutti sim --faults. Seeds are run by a process that is forked for some of them at a time: what ranks held that died is given back
- * with it, and a seed that ends it is known.
+ * tutti sim --faults. A process is forked to run some seeds at a time: memory of ranks that died is given back with it,
+ * and a seed that ends the process is known.
  */
 #include "cli/sim_faults.h"
 
@@ -21,8 +21,9 @@ static const char *const doing_names[DOING_KINDS] = {"elsewhere", "in collective
                                                      "in renew"};
 static const char *const doing_keys[DOING_KINDS] = {"elsewhere", "collectives", "agreement", "shrink", "renew"};
 static const char *const fault_names[] = {"cuts", "broken connections", "stops", "jumps of clocks"};
-static const char *const fault_keys[] = {"cuts", "breaks", "stops", "jumps"};      /* both by tutti_sim_fault_kind */
-static const char *const plants[] = {"nothing", "hang", "disagreement", "result"}; /* by enum faults_plant */
+static const char *const fault_keys[] = {"cuts", "breaks", "stops", "jumps"}; /* in the order of tutti_sim_fault_kind */
+/* in the order of enum faults_plant */
+static const char *const plants[] = {"nothing", "hang", "disagreement", "result"};
 
 /* Shared with the process that runs seeds. */
 struct run {
@@ -55,7 +56,7 @@ static void note(struct run *run)
 static void run_some(struct run *run)
 {
     for (int i = 0; i < TOGETHER && run->done < run->count; i++) {
-        (void)alarm(SEED_LIMIT_S); /* it ends this process */
+        (void)alarm(SEED_LIMIT_S); /* the alarm ends this process */
         faults_run_seed(run->first + run->done, run->least, run->most, run->plant, &run->current, &run->counts);
         note(run);
     }
@@ -135,7 +136,7 @@ static void print_figures(FILE *stream, const struct run *run, double seconds)
                   (unsigned long long)counts->shrinks, (unsigned long long)counts->excluded, seconds);
 }
 
-/* Control characters cannot occur in JSON's strings, and are of no use in these. */
+/* Prints text for JSON: its strings have no control characters, which become spaces. */
 static void print_text(FILE *stream, const char *text)
 {
     (void)fputc('"', stream);
@@ -190,7 +191,7 @@ static bool read_number(const char **text, int *number)
     return value >= FAULTS_LEAST_RANKS && value <= FAULTS_MOST_RANKS;
 }
 
-/* "8", "3-32" or "3..32". */
+/* Reads "8", "3-32" or "3..32". */
 static int read_ranks(const char *text, struct run *run)
 {
     const char *rest = text;
@@ -236,7 +237,7 @@ int sim_faults(const struct sim_values *flags)
     struct run *run = mmap(NULL, sizeof *run, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (run == MAP_FAILED) return cli_fail("sim", "no memory: %s", strerror(errno));
     *run = asked;
-    tutti_log_set_level(TUTTI_ERROR); /* that ranks die is meant */
+    tutti_log_set_level(TUTTI_ERROR); /* deaths of ranks are intended */
     (void)fflush(NULL);
     double began_s = now_s();
     status = run_seeds(run);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A sweep as a picture: time over bytes, a line for each number of ranks; of one size, time over ranks.
+ * Draws a sweep: time over bytes, a line for each number of ranks; for a single size, time over ranks.
  */
 #include "cli/cli_sim.h"
 
@@ -55,7 +55,7 @@ static void set_axes(struct picture *picture)
         if (floor(decade) < picture->y_low) picture->y_low = floor(decade);
         if (ceil(decade) > picture->y_high) picture->y_high = ceil(decade);
     }
-    if (picture->y_low > picture->y_high) picture->y_low = 0; /* there is none */
+    if (picture->y_low > picture->y_high) picture->y_low = 0; /* there are no times */
     if (picture->y_high <= picture->y_low) picture->y_high = picture->y_low + 1;
     if (picture->x_high <= picture->x_low) picture->x_high = picture->x_low + 1;
 }
@@ -87,7 +87,7 @@ static void draw_axes(FILE *stream, const struct picture *picture)
                   (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 14, picture->over_ranks ? "ranks" : "bytes");
 }
 
-/* `count` cells, `stride` apart. */
+/* Draws `count` cells, each `stride` after the one before. */
 static void draw_line(FILE *stream, const struct picture *picture, const struct sim_cell *first, size_t count,
                       size_t stride, const char *colour)
 {

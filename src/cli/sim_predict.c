@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Predictions. An algorithm is forced by switch-over sizes. Runs of the same seed are alike when the same happened in
- * them: so two algorithms with the same trace are one here, and the one that the library chooses is the one whose trace
- * is that of a run with nothing forced. Runs in which all ranks have the same plans will be alike: the second one ends there.
+ * Predicts times. An algorithm is forced by setting switch-over sizes. Runs with the same seed are equal if the same
+ * happens in them: so two algorithms with the same trace count as one, and the library's choice is the one whose trace
+ * is that of a run with nothing forced. Runs in which all ranks have the same plans will be equal, so the second one
+ * ends once this is known.
  */
 #include "cli/cli_sim.h"
 
@@ -17,26 +18,28 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ALWAYS INT64_C(1125899906842624) /* the most that sizes can be set to */
+#define ALWAYS INT64_C(1125899906842624) /* the highest value that sizes can be set to */
 enum { STAGED_MOST = 8192, RANKS_MOST = 65536 };
-#define START_NS INT64_C(10000000000) /* simulated time at which all ranks make their call, */
-#define LEAVE_NS                                                                                                       \
-    INT64_C(3600000000000) /* and at which they leave: together, so that nobody hears of the others' leaving */
+#define START_NS INT64_C(10000000000) /* simulated time at which all ranks make their call */
+/* simulated time at which all ranks leave together, so that none hears that others have left */
+#define LEAVE_NS INT64_C(3600000000000)
 
 /* ---- Algorithms -------------------------------------------------------------------------------------------------- */
 
-/* For one host; for several by messages alone, or with each host's ranks combining in its memory. */
+/* Where an algorithm works: on one host; on several by messages alone, or with the ranks of each host combining in its
+ * memory. */
 enum where { ONE_HOST, BY_MESSAGES, IN_MEMORY };
 
-/* Which operations go by it. v-forms in which a rank knows its own counts only (not those of all) go straight. */
+/* The operations that an algorithm can carry out. v-forms in which a rank knows only its own counts, not those of all,
+ * are STRAIGHT. */
 enum { ROUTED = 1, STRAIGHT = 2, BARRIER = 4, PAIR = 8 };
 
 struct algorithm {
     const char *name, *help;
     enum where where;
     int ops;
-    bool any_private;  /* data go through bounce buffers, as if nobody reached another's */
-    size_t most_bytes; /* that can go by it; 0: any */
+    bool any_private;  /* data go through bounce buffers, as if no rank could access another's memory */
+    size_t most_bytes; /* the largest size it can carry out; 0: any */
     void (*force)(tutti_tuning *tuning);
 };
 
@@ -130,7 +133,7 @@ static const struct algorithm algorithms[] = {
 };
 enum { ALGORITHMS = sizeof algorithms / sizeof algorithms[0] };
 
-/* Hashes of the plans of runs before, none of them 0. The first: with nothing forced, or 0. */
+/* Hashes of the plans of earlier runs, none of them 0. The first is of the run with nothing forced, or 0. */
 struct known {
     uint64_t plans[1 + ALGORITHMS];
     size_t count;
@@ -159,17 +162,17 @@ struct run {
     const struct sim_case *c;
     const struct algorithm *algorithm; /* NULL: nothing is forced */
     struct bench_settings settings;
-    char *buffer; /* of all ranks: nothing is read or written but what is small */
+    char *buffer; /* for all ranks: only small parts of it are read or written */
     size_t *counts;
     int64_t last_ns;
     const struct known *known;
-    uint64_t plans;    /* 0: not known */
-    int same;          /* as that of these runs; -1: as none */
-    int tell;          /* where to write to when it is known; -1: nowhere */
-    tutti_error error; /* the first */
+    uint64_t plans;    /* hash of the plans; 0: not known */
+    int same;          /* the known run that has the same plans; -1: none */
+    int tell;          /* descriptor that gets the plans when they are known; -1: none */
+    tutti_error error; /* the first error */
 };
 
-/* What a process says that predicts: its ranks' plans, if it was to tell them, then the prediction. */
+/* What a predicting process writes: its ranks' plans, if it was told to, then the prediction. */
 struct answer {
     bool plans_only;
     uint64_t plans;
@@ -202,7 +205,8 @@ static int call(struct run *run, struct bench_rank *self)
     return 0;
 }
 
-/* Counts differ from rank to rank in a v-form of all_to_all only; elsewhere one table will do for all. */
+/* Makes one rank's call. Counts differ from rank to rank only in a v-form of all_to_all; otherwise all ranks share one
+ * table. */
 static int rank_work(tutti_comm *world, void *context)
 {
     struct run *run = context;
@@ -222,7 +226,7 @@ static int rank_work(tutti_comm *world, void *context)
     return status;
 }
 
-/* All ranks have made their call. */
+/* Called when all ranks have made their call. */
 static bool inspect(void *context, uint64_t plans)
 {
     struct run *run = context;
@@ -241,7 +245,7 @@ static double seconds_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* Of this process, which simulates one algorithm. */
+/* Returns the peak memory of this process, which simulates one algorithm. */
 static int64_t peak_bytes(void)
 {
     struct rusage usage;
@@ -270,7 +274,8 @@ static int simulate(struct run *run, struct sim_prediction *prediction)
     if (report.result != 0 && run->error.status == TUTTI_OK) return cli_fail("sim", "%s failed", run->c->op->name);
     if (report.result != 0) return cli_blame("sim", &run->error);
     prediction->time_ns = run->last_ns - START_NS;
-    if (run->c->op->shape == FLOOR_PING_PONG) prediction->time_ns /= 2; /* there and back, as in tutti bench */
+    /* the time is for there and back, of which tutti bench counts half, too */
+    if (run->c->op->shape == FLOOR_PING_PONG) prediction->time_ns /= 2;
     prediction->trace = report.trace;
     prediction->events = report.events;
     prediction->real_s = seconds_now() - start;
@@ -304,8 +309,8 @@ struct child {
     int answers;
 };
 
-/* In a process of its own, which does not outlive this one: what a run that was ended half way leaves behind goes with it.
- * `tells`: its plans, as soon as all ranks have made them. */
+/* Simulates in a process of its own, which does not outlive this one: it takes with it what a run that was ended half
+ * way leaves behind. `tells`: it writes its plans as soon as all ranks have made them. */
 static int start_apart(const struct sim_case *c, const struct algorithm *algorithm, const struct known *known,
                        bool tells, struct child *child)
 {
@@ -324,7 +329,7 @@ static int start_apart(const struct sim_case *c, const struct algorithm *algorit
     }
     if (child->pid == 0) {
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() != self) _exit(1); /* it died before the line above */
+        if (getppid() != self) _exit(1); /* the parent died before the line above */
         if (tells) run.tell = ends[1];
         predict(&run, &answer);
         _exit(write(ends[1], &answer, sizeof answer) == (ssize_t)sizeof answer ? 0 : 1);
@@ -333,7 +338,7 @@ static int start_apart(const struct sim_case *c, const struct algorithm *algorit
     return CLI_GO_ON;
 }
 
-/* Its next answer; with the last one it is over. */
+/* Reads the child's next answer; with the last one the child ends. */
 static void hear(struct child *child, struct answer *answer)
 {
     int wait_status = 0;
@@ -376,7 +381,7 @@ static bool is_known(const struct sim_prediction *predictions, size_t count, uin
     return false;
 }
 
-/* Of one that the library chooses only the name is known by then. */
+/* Predicts each algorithm. If one has the plans of the library's own choice, only its name is known so far. */
 static int predict_algorithms(const struct sim_case *c, struct known *known, struct sim_prediction *predictions,
                               size_t *count, int *chosen)
 {
@@ -395,14 +400,14 @@ static int predict_algorithms(const struct sim_case *c, struct known *known, str
     return CLI_GO_ON;
 }
 
-/* Marks the one that was simulated with nothing forced, or adds it. */
+/* Marks the algorithm that equals the run with nothing forced, or adds that run. */
 static void mark_chosen(const struct sim_prediction *own, struct sim_prediction *predictions, size_t *count,
                         int *chosen)
 {
     for (size_t i = 0; i < *count && *chosen < 0; i++)
         if (!own->too_large && !predictions[i].too_large && predictions[i].trace == own->trace) *chosen = (int)i;
     if (*chosen < 0 && own->too_large) return;
-    bool between = *chosen < 0; /* what is forced: part one, part the other */
+    bool between = *chosen < 0; /* the choice is a mixture of what can be forced */
     struct sim_prediction *marked = &predictions[between ? (*chosen = (int)(*count)++) : *chosen];
     const char *name = between ? "as set" : marked->name;
     const char *help = between ? "what the switch-over sizes choose is none of the above alone" : marked->help;
@@ -411,7 +416,7 @@ static void mark_chosen(const struct sim_prediction *own, struct sim_prediction 
     marked->help = help;
 }
 
-/* What the library chooses is simulated beside the algorithms, from when its plans are known. */
+/* The library's choice is simulated while the algorithms are, once its plans are known. */
 int sim_predict_all(const struct sim_case *c, struct sim_prediction *predictions, size_t *count, int *chosen)
 {
     struct known known = {.count = 1};

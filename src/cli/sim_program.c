@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a seed chooses for its program: ranks, hosts and links; then, with the times of a run in which nothing went wrong, what does,
- * and when. Half of the times lie where agreements are decided: between the last call and the last return, or around the first
- * return, which is the coordinator's, while it tells the others.
+ * Chooses the program of a seed: ranks, hosts and links; then, with the times of a run without faults, the faults and
+ * their times. Half of these times are where agreements are decided: between the last call and the last return, or
+ * around the first return, which is the coordinator's, while it sends the others the outcome.
  */
 #include "cli/sim_program.h"
 
@@ -11,7 +11,7 @@ enum { HEARTBEAT_MS = 2000 };
 
 /* ---- Ranks and links --------------------------------------------------------------------------------------------------- */
 
-/* Hosts have as many ranks each. */
+/* Chooses the ranks. All hosts have equally many. */
 static void choose_ranks(uint64_t *random, int least, int most, struct program *program, tutti_sim_setup *setup)
 {
     static const uint64_t hosts[] = {3, 3, 8, FAULTS_MOST_RANKS};
@@ -75,8 +75,8 @@ static int64_t choose_time(const struct program *program, uint64_t *random, int6
 
 /* ---- Deaths ------------------------------------------------------------------------------------------------------------ */
 
-/* The lowest ranks die more often, since they coordinate; half of the later ones die behind the first, while the others may still
- * deal with it. */
+/* Chooses deaths. The lowest ranks die more often, since they coordinate. Half of the later deaths come after the first
+ * one, while the others may still be handling it. */
 static void choose_deaths(uint64_t *random, int64_t time_ns, struct program *program, const tutti_sim_setup *setup)
 {
     uint64_t most = (uint64_t)time_ns + 1;
@@ -90,7 +90,7 @@ static void choose_deaths(uint64_t *random, int64_t time_ns, struct program *pro
     }
 }
 
-/* Rank 0 coordinates while it lives. Returns the first of the others that had the outcome. */
+/* Returns the first rank that had the outcome, except rank 0, which coordinates while it lives. */
 static int find_heir(const struct program *program, const struct moment *moment)
 {
     int heir = 1;
@@ -99,13 +99,14 @@ static int find_heir(const struct program *program, const struct moment *moment)
     return heir;
 }
 
-/* What a rank needs to tell another one the outcome: its own time, and that of its link. */
+/* Returns the time that a rank needs to send another one the outcome: its own time, and that of its link. */
 static int64_t telling_ns(const struct program *program, const tutti_sim_setup *setup)
 {
     return setup->overhead_ns + (int64_t)((double)(160 + 8 * program->size) / setup->link_bytes_per_s * 1e9) + 1;
 }
 
-/* The coordinator dies while it tells the others the outcome, and so does whoever had heard it first, while it tells it, too. */
+/* The coordinator dies while it sends the others the outcome, and so does the rank that received it first, while it
+ * sends it on. */
 static void choose_heirs(uint64_t *random, struct program *program, const tutti_sim_setup *setup)
 {
     const struct moment *moment = choose_moment(program, random);
@@ -148,8 +149,8 @@ static void note_larger(struct program *program, uint64_t side)
     program->larger = larger ? ranks : all & ~ranks;
 }
 
-/* Two sides do not hear each other, or only one of them hears; now and then a third one hears both. Short cuts do no harm, in long ones
- * all ranks of the two sides lose each other, in others some do. */
+/* Cuts links: two sides do not hear each other, or only one of them hears; now and then a third side hears both. Short
+ * cuts do no harm; after long ones all ranks of the two sides lose each other, after others some do. */
 static void choose_cut(uint64_t *random, int64_t time_ns, struct program *program, const tutti_sim_setup *setup)
 {
     uint64_t all = (UINT64_C(1) << program->hosts) - 1, one = 1 + sim_draw(random, all - 1), other = all & ~one;
@@ -162,7 +163,7 @@ static void choose_cut(uint64_t *random, int64_t time_ns, struct program *progra
     tutti_sim_fault cut = {.kind = TUTTI_SIM_CUT, .from = one, .to = other};
     cut.at_ns = choose_time(program, random, time_ns, setup);
     cut.for_ns = length < 4 ? 1 + (int64_t)sim_draw(random, (uint64_t)lengths[length]) : lengths[length];
-    bool both = sim_draw(random, 3) != 0; /* where only one side hears, what it says may have all others excluded */
+    bool both = sim_draw(random, 3) != 0; /* if only one side hears, its messages may get all others excluded */
     bool lasts = both && length >= 4 && other == (all & ~one) && program->fault_count == 0;
     if (cut.for_ns > heartbeat * 9 / 10) make_unsure(program, cut.at_ns + heartbeat);
     add(program, cut);
@@ -175,7 +176,8 @@ static void choose_cut(uint64_t *random, int64_t time_ns, struct program *progra
     if (lasts) note_larger(program, one);
 }
 
-/* The coordinator's host is cut off while it has all values, or all have acknowledged its proposal, and no other host hears more. */
+/* Cuts off the coordinator's host while it has all values, or after all have acknowledged its proposal, so that no
+ * other host hears more. */
 static void choose_isolation(uint64_t *random, struct program *program, const tutti_sim_setup *setup)
 {
     const struct moment *moment = choose_moment(program, random);
@@ -192,7 +194,7 @@ static void choose_isolation(uint64_t *random, struct program *program, const tu
     add(program, cut);
 }
 
-/* Connections of ranks of several hosts, more often those of rank 0. */
+/* Breaks connections between ranks of several hosts, more often those of rank 0. */
 static void choose_breaks(uint64_t *random, int64_t time_ns, struct program *program, const tutti_sim_setup *setup)
 {
     int count = 1 + (int)sim_draw(random, 4), each = program->size / program->hosts;
@@ -207,13 +209,13 @@ static void choose_breaks(uint64_t *random, int64_t time_ns, struct program *pro
         make_unsure(program, at_ns);
         add(program, fault);
         if (sim_draw(random, 2) == 0) continue;
-        fault.from = (uint64_t)to; /* both ends at once: nothing of what was on its way comes */
+        fault.from = (uint64_t)to; /* both ends at once: nothing that was on its way arrives */
         fault.to = (uint64_t)from;
         add(program, fault);
     }
 }
 
-/* The clocks of hosts differ by hours; they jump, and ranks stand still, by less than any deadline notices. */
+/* Clocks of hosts differ by hours; they jump, and ranks stop, for less than any deadline notices. */
 static void choose_clocks(uint64_t *random, int64_t time_ns, struct program *program, const tutti_sim_setup *setup)
 {
     uint64_t hosts = (UINT64_C(1) << program->hosts) - 1;
@@ -233,7 +235,7 @@ static void choose_clocks(uint64_t *random, int64_t time_ns, struct program *pro
     }
 }
 
-/* A clock jumps by more than a deadline, or a rank stands still for so long. */
+/* A clock jumps by more than a deadline, or a rank stops for so long. */
 static void choose_late(uint64_t *random, int64_t time_ns, struct program *program, const tutti_sim_setup *setup)
 {
     bool jumps = sim_draw(random, 2) == 0;
@@ -248,7 +250,7 @@ static void choose_late(uint64_t *random, int64_t time_ns, struct program *progr
     program->larger = 0;
 }
 
-/* Half of the programs have deaths alone. */
+/* Chooses the faults. Half of the programs have deaths alone. */
 void sim_program_disturb(struct program *program, uint64_t *random, int64_t time_ns, tutti_sim_setup *setup)
 {
     uint64_t kind = sim_draw(random, 11);

@@ -70,7 +70,7 @@ static void print_case(FILE *stream, const struct sim_case *c)
                   sim_time_text(setup->local_latency_ns, local), (unsigned long long)setup->seed);
 }
 
-/* Bytes of the vector per second. */
+/* Writes the bytes of the vector per nanosecond, which is GB/s. */
 static const char *rate_text(const struct sim_case *c, const struct sim_prediction *prediction, char text[32])
 {
     double rate = prediction->time_ns > 0 ? (double)c->bytes / (double)prediction->time_ns : 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Hosts and links as people describe them, or as tutti bench --tune measured them.
+ * Reads hosts and links as users describe them, or as tutti bench --tune measured them.
  */
 #include "cli/cli_sim.h"
 
@@ -10,7 +10,7 @@
 
 /* ---- Rates and times --------------------------------------------------------------------------------------------- */
 
-#define RATE_LEAST 8 /* of what is counted, bits or bytes, per second */
+#define RATE_LEAST 8 /* least bits or bytes per second */
 #define RATE_MOST 1e18
 #define TIME_MOST 1e15 /* nanoseconds */
 
@@ -41,7 +41,7 @@ static bool read_time(const char *text, int64_t *ns)
     return true;
 }
 
-/* Bytes per second; `bits`: what a number without a unit counts. */
+/* Reads a rate in bytes per second; `bits`: a number without a unit counts bits. */
 static bool read_rate(const char *text, bool bits, double *bytes_per_s)
 {
     static const struct suffix suffixes[] = {{"", 1}, {"k", 1e3}, {"M", 1e6}, {"G", 1e9}, {"T", 1e12}, {NULL, 0}};
@@ -113,7 +113,7 @@ static bool add_point(tutti_sim_point *points, size_t *count, bool grow, char *t
     return *count == 1 || (point->bytes > point[-1].bytes && (!grow || point->ns >= point[-1].ns));
 }
 
-/* `grow`: times do, as sizes. */
+/* Reads points. `grow`: a larger size must not have a shorter time. */
 static bool read_points(const char *text, bool grow, tutti_sim_point *points, size_t *count)
 {
     char copy[SIM_LINE], *rest = NULL;

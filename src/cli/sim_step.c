@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One random collective of a program whose ranks may die: which, its data, and whether they came out right.
+ * One random collective of a program whose ranks may die: chooses it, fills in its data, and checks the results.
  */
 #include "cli/sim_faults.h"
 
@@ -45,7 +45,7 @@ static const char *const call_names[CALLS] = {"barrier",    "all_reduce", "reduc
 
 static uint64_t value_of(const struct sim_step *step, int id, size_t i)
 {
-    return sim_mix(step->key + (uint64_t)id, i) >> 20; /* sums of all ranks do not overflow */
+    return sim_mix(step->key + (uint64_t)id, i) >> 20; /* small enough that sums of all ranks do not overflow */
 }
 
 void sim_step_choose(struct sim_step *step, uint64_t random, size_t most)
@@ -92,7 +92,7 @@ static uint64_t sum_of(const struct sim_step *s, int ranks, size_t i)
     return sum;
 }
 
-/* What this rank has to find at `i` of its output. */
+/* Returns the value that this rank must find at `i` of its output. */
 static uint64_t expected(const struct sim_step *s, size_t i)
 {
     size_t mine = (size_t)s->rank * s->count + i;
@@ -142,7 +142,7 @@ bool sim_step_check(const struct sim_step *step, size_t *place, uint64_t *right)
 {
     size_t count = out_count(step), i = 0;
     for (; i < count; i++) {
-        if (i % step->count > 16 && i % 61 != 0 && i + 1 != count) continue; /* some of many */
+        if (i % step->count > 16 && i % 61 != 0 && i + 1 != count) continue; /* checks only some of many */
         *right = expected(step, i);
         if (step->out[i] != *right) break;
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The program of one seed. Ranks do random collectives, some at a time, and agree behind them whether all went well; where not, they
- * shrink and do them again. Everything follows from the seed and the number of the attempt, so that each rank knows what all others
- * give. Ranks run one at a time in one thread: what they note for each other needs no locks.
+ * Runs the program of one seed. Ranks do random collectives, some at a time, and after them agree if all went well; if
+ * not, they shrink and do them again. Everything follows from the seed and the number of the attempt, so each rank
+ * knows what all others give.
  */
 #include "cli/sim_program.h"
 
@@ -10,20 +10,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One rank's view while it runs. */
+/* One rank's state while it runs. */
 struct self {
     struct program *program;
     tutti_comm *world, *comm;
-    int id;           /* rank in the world; the others are numbered so, too: */
-    uint64_t members; /* of comm */
+    int id;           /* its rank in the world; other ranks are numbered so, too */
+    uint64_t members; /* ranks of comm, a bit each */
     int places[FAULTS_MOST_RANKS];
-    tutti_comm *part, *renewed; /* of the program's parts: the rank's own, or NULL; as it will be if all agree */
+    /* comms of the rank's part (see program->parts), or NULL; `renewed` becomes `part` if all agree */
+    tutti_comm *part, *renewed;
     uint64_t *in, *out;
     int attempt;
     struct survivor *notes;
 };
 
-/* Since the start, or of all when it is over; the clock may have jumped. */
+/* Returns the time since the start, or of the whole run once it is over; the clock may have jumped. */
 static int64_t run_ns(const struct program *program)
 {
     return program->took_ns >= 0 ? program->took_ns : tutti_sim_time_ns() - program->start_ns;
@@ -68,8 +69,8 @@ static bool is_unsure(const struct program *program)
     return !program->rehearses && run_ns(program) >= program->unsure_ns;
 }
 
-/* Those of the comm that may be gone: they have died by now, this instant included, or their work has returned; or any, where ranks
- * that live may have been given up. */
+/* Returns the ranks of the comm that may be gone: they have died by now, this instant included, or their work has
+ * returned; or any, if ranks that live may have been given up. */
 static uint64_t gone_by_now(const struct self *self)
 {
     const struct program *program = self->program;
@@ -87,20 +88,23 @@ static uint64_t dead_at(const struct self *self, int64_t ns)
     return dead & self->members;
 }
 
-/* More than half of the comm, or half of it with its rank 0. On one host nobody needs it. */
+/* Returns true if more than half of the comm is left, or half of it with its rank 0. On one host no majority is
+ * needed. */
 static bool may_go_on(const struct self *self, uint64_t gone)
 {
     int size = __builtin_popcountll(self->members), left = size - __builtin_popcountll(gone);
     return self->program->hosts == 1 || 2 * left > size || (2 * left == size && (gone >> self->places[0] & 1) == 0);
 }
 
-/* Time may be up for a rank whose clock has jumped, or that waits for one that was stopped. */
+/* Returns true if a deadline may have passed for a rank whose clock has jumped, or that waits for one that was
+ * stopped. */
 static bool may_be_late(const struct self *self)
 {
     return !self->program->rehearses && run_ns(self->program) >= self->program->late_ns;
 }
 
-/* An agreement or a shrink that began at that time with as many as lived then. False: the rank does not go on. */
+/* Checks that an agreement or a shrink that began at that time could end like this, with the ranks that lived then.
+ * Returns false if the rank does not continue. */
 static bool check_exclusion(const struct self *self, const char *what, tutti_status status, int64_t began_ns)
 {
     if (status == TUTTI_OK)
@@ -128,7 +132,7 @@ static bool check_data(const struct self *self, const struct sim_step *step)
                  place, (unsigned long long)step->out[place], (unsigned long long)right);
 }
 
-/* A rank that was excluded, and that others do not miss yet. */
+/* Returns true if a rank was excluded and has ended, while others do not miss it yet. */
 static bool somebody_left(const struct self *self)
 {
     for (int id = 0; id < self->program->size; id++)
@@ -136,12 +140,12 @@ static bool somebody_left(const struct self *self)
     return false;
 }
 
-/* Fails as it may: somebody is gone or late, or the comm was given up on purpose in this attempt. */
+/* Checks that a failure is allowed: a rank is gone or late, or the comm was given up on purpose in this attempt. */
 static bool check_failure(const struct self *self, const char *what, tutti_status status, bool revoked)
 {
     revoked = revoked || self->program->outcomes[self->attempt].given_up;
     bool may = status == TUTTI_ERR_PEER_LOST ? gone_by_now(self) != 0 : revoked && status == TUTTI_ERR_CANCELLED;
-    if (revoked && status == TUTTI_ERR_BROKEN) may = true; /* by another rank, before this op began */
+    if (revoked && status == TUTTI_ERR_BROKEN) may = true; /* revoked by another rank, before this op began */
     if (status == TUTTI_ERR_TIMEOUT && may_be_late(self)) may = true;
     if (status == TUTTI_ERR_MISMATCH && is_unsure(self->program) && somebody_left(self)) may = true;
     return may || blame_status(self, what, status);
@@ -152,7 +156,7 @@ static bool has_part(const struct self *self)
     return self->part != NULL && tutti_epoch(self->part) == tutti_epoch(self->comm);
 }
 
-/* The comm of the step: the world or what is left of it, or the rank's part of that. `ids` gets its ranks. */
+/* Returns the comm of the step: the world or what is left of it, or the rank's part of that. `ids` gets its ranks. */
 static tutti_comm *choose_comm(const struct self *self, bool part, int ids[FAULTS_MOST_RANKS])
 {
     tutti_comm *comm = part && has_part(self) ? self->part : self->comm;
@@ -176,7 +180,7 @@ static bool do_step(struct self *self, uint64_t key, bool part, bool revoked, bo
     return *ok ? check_data(self, &step) : check_failure(self, step.name, status, revoked || step.comm != self->comm);
 }
 
-/* Others may wait in one comm for a rank that has seen a failure in the other one. */
+/* Revokes both comms: others may wait in one of them for a rank that has seen a failure in the other. */
 static bool give_up(const struct self *self)
 {
     self->program->outcomes[self->attempt].given_up = true;
@@ -185,7 +189,7 @@ static bool give_up(const struct self *self)
     return status == TUTTI_OK || blame_status(self, "revoke", status);
 }
 
-/* Some collectives. *ok: all of them succeeded. False: something was wrong. */
+/* Does some collectives. *ok: all of them succeeded. Returns false if something was wrong. */
 static bool do_steps(struct self *self, bool *ok)
 {
     const struct program *program = self->program;
@@ -216,7 +220,7 @@ static bool free_part(const struct self *self, tutti_comm *comm)
     return status == TUTTI_OK || blame_status(self, "comm_free", status);
 }
 
-/* It has all ranks of the comm that are even, or odd, as this one is, in order. */
+/* Checks that the part has all ranks of the comm that are even, or odd, like this one, in order. */
 static bool check_part(const struct self *self)
 {
     int place = 0, size = tutti_size(self->renewed);
@@ -231,7 +235,7 @@ static bool check_part(const struct self *self)
                  (unsigned long long)self->members, size, place);
 }
 
-/* At the start, and again after each shrink. It is the rank's part once all have agreed. */
+/* Makes the part at the start, and again after each shrink. It is the rank's part once all have agreed. */
 static bool make_part(struct self *self, bool *ok)
 {
     bool first = self->part == NULL;
@@ -255,7 +259,7 @@ static bool settle_part(struct self *self, bool well)
 
 /* ---- Agreement ------------------------------------------------------------------------------------------------------------ */
 
-#define WELL (UINT64_C(1) << 63) /* of a value: all went well; the other bits: all but the giver's own */
+#define WELL (UINT64_C(1) << 63) /* bit of a value: all went well; the other bits: all ranks but the giver */
 
 static uint64_t lost_of(const struct self *self)
 {
@@ -272,7 +276,8 @@ static bool same(const struct self *self, const char *what, uint64_t mine, int o
                  (unsigned long long)mine, (unsigned long long)theirs, other);
 }
 
-/* The outcome is that of all others, nobody who lives is left out, and it is what those gave that took part. */
+/* Checks that the outcome is that of all others, that it leaves out no rank that lives, and that it is what the
+ * participants gave. */
 static bool check_outcome(const struct self *self, struct outcome *outcome, uint64_t all)
 {
     uint64_t took_part = ~all & ~WELL, living = self->members & ~gone_by_now(self);
@@ -348,7 +353,8 @@ static uint64_t members_of(const tutti_comm *comm)
     return members;
 }
 
-/* The same ranks for all, in order and of the same epoch; nobody is left out who lives. */
+/* Checks that all have made a comm of the same ranks, in order and of the same epoch, which leaves out no rank that
+ * lives. */
 static bool check_made(struct self *self, const tutti_comm *made)
 {
     struct outcome *outcome = &self->program->outcomes[self->attempt];
@@ -386,7 +392,8 @@ static bool shrink(struct self *self, bool ok)
 {
     tutti_comm *made = NULL;
     int64_t began_ns = run_ns(self->program);
-    tutti_status status = ok ? tutti_comm_revoke(self->comm) : TUTTI_OK; /* it has not failed here */
+    /* shrink needs a broken comm, and this one has not failed here */
+    tutti_status status = ok ? tutti_comm_revoke(self->comm) : TUTTI_OK;
     if (status != TUTTI_OK) return blame_status(self, "revoke", status);
     self->notes->doing = DOING_SHRINK;
     status = tutti_comm_shrink(self->comm, &made);
@@ -439,7 +446,7 @@ static int work(tutti_comm *world, void *context)
 
 /* ---- One seed --------------------------------------------------------------------------------------------------------------- */
 
-/* All that have lived to the end did the same, and nobody is missing who lives. */
+/* Checks that all that lived to the end did the same, and that no rank is missing that lives. */
 static void check_ends(struct program *program)
 {
     const struct survivor *first = NULL;
