@@ -359,7 +359,7 @@ static int start_and_serve(const struct run_values *values, struct launch *launc
     return job_serve(values, launch, output, guard, sockets[0], signals);
 }
 
-/* The job that it joins has its own launcher, which decides all else. */
+/* Joins a running job, whose own launcher decides everything else. */
 static int check_join_flags(const struct run_values *values)
 {
     const struct {

@@ -53,8 +53,8 @@ struct place {
 
 struct launch {
     int size;    /* processes to start: ranks, or with --hosts one remote shell for each host */
-    int most;    /* ranks that there can be, with those that join later */
-    bool grows;  /* some may */
+    int most;    /* the most ranks that there can be, with those that join later */
+    bool grows;  /* processes may join */
     char **argv; /* the program and its arguments */
     char job[256];
     struct place place;
@@ -148,7 +148,7 @@ enum guard_event {
     GUARD_EXEC_FAILED,  /* rank, pid, value: errno of exec; sent by the rank itself */
     GUARD_ENDED,    /* rank, pid, value: wait status; if ranks are restarted, the guard waits for a command about it */
     GUARD_LATE,     /* rank: a rank of the job on another host, for which others have waited too long */
-    GUARD_JOINED,   /* rank, pid: a process that was started by --join is this rank now */
+    GUARD_JOINED,   /* rank, pid: a process that --join started is now this rank */
     GUARD_EXCLUDED, /* the lease has run out, and the ranks are ended */
     GUARD_EMPTY     /* value: how many processes other than ranks had to be killed; the guard's last report */
 };
@@ -157,7 +157,7 @@ struct guard_report {
     int32_t event, rank, pid, value;
     int32_t follows; /* GUARD_ENDED: 1 if the rank knew that another one was the cause */
     int32_t joined;  /* GUARD_ENDED: 1 if the job's world had been formed before */
-    int32_t orphan;  /* GUARD_ENDED: 1 when it had joined, and whoever started it by --join is gone */
+    int32_t orphan;  /* GUARD_ENDED: 1 if the rank had joined, and the command that started it is gone */
 };
 
 /* Commands to the guard. */
@@ -186,11 +186,12 @@ int guard_main(const struct launch *launch, int control);
 void guard_sweep(void);
 void guard_spare_children(void);
 
-/* From here on the launcher's signals arrive by this descriptor. What the ranks must get back is kept in `launch`. */
+/* Blocks the launcher's signals, and returns a descriptor that delivers them. The settings that the ranks must get back
+ * are kept in `launch`. */
 int run_take_signals(struct launch *launch);
 
-/* tutti run --join: has the job's guard start `launch`'s processes, and waits for their end. Returns the exit status of
- * the tool. */
+/* Runs tutti run --join: has the job's guard start `launch`'s processes, and waits for their end. Returns the exit
+ * status of the tool. */
 int join_run(const struct run_values *values, struct launch *launch);
 
 /* ---- Output ---- */
@@ -211,7 +212,7 @@ size_t output_poll_room(const struct output *output);
 size_t output_poll(struct output *output, struct pollfd *polls);
 void output_serve(struct output *output, const struct pollfd *polls, size_t count);
 
-/* What is printed in front of lines of the rank with this place, in place of its number. */
+/* Sets the text that is printed in front of lines of the rank with this place, instead of its number. */
 void output_name_rank(struct output *output, int rank, const char *name);
 
 /* Reads everything that rank's pipes hold now, so that its output comes before messages about its end. */

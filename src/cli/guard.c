@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The guard: a process between the launcher and the ranks, whose only work is that nothing of the job is left behind.
+ * The guard: a process between the launcher and the ranks, which makes sure that nothing of the job is left behind.
  *
  * Invariant: every process of the job is a descendant of the guard as long as the guard lives, because the guard is a
  * subreaper: orphans, also those that changed their session, become its children. The guard ends only when it has no
@@ -8,8 +8,8 @@
  *     launcher dies    the guard sees its socket close, and kills
  *     guard dies       the kernel kills the ranks (PR_SET_PDEATHSIG); the launcher, a subreaper too, kills the rest
  * Only direct children are ever signalled, singly or by their group: their numbers cannot have been given to other
- * processes, since nobody but the guard reaps them. What they leave behind is signalled in the next round.
- * The guard has a session of its own and blocks all signals, so that neither Ctrl-C nor a hangup reaches it.
+ * processes, since nobody but the guard reaps them. What they leave behind is signalled in the next round. The guard
+ * has a session of its own and blocks all signals, so that neither Ctrl-C nor a hangup reaches it.
  */
 #include "cli/guard.h"
 
@@ -40,7 +40,7 @@ struct children {
     size_t count, room;
 };
 
-/* Children that this process had before the job, as a shell has that starts some and then becomes the launcher. */
+/* Children that this process had before the job, such as those of a shell that then became the launcher. */
 static struct children spared;
 
 static bool read_process(pid_t pid, struct process *process)
@@ -53,7 +53,7 @@ static bool read_process(pid_t pid, struct process *process)
     (void)close(fd);
     if (length <= 0) return false;
     text[length] = '\0';
-    const char *fields = strrchr(text, ')'); /* the name before it may hold anything */
+    const char *fields = strrchr(text, ')'); /* the name before it may hold any character */
     int parent = 0, group = 0;
     process->pid = pid;
     if (fields == NULL || sscanf(fields, ") %c %d %d", &process->state, &parent, &group) != 3) return false;
@@ -67,7 +67,7 @@ static bool add_child(struct children *children, const struct process *process)
     if (children->count == children->room) {
         size_t room = children->room == 0 ? 64 : 2 * children->room;
         struct process *list = realloc(children->list, room * sizeof *list);
-        if (list == NULL) return false; /* the next round finds it */
+        if (list == NULL) return false; /* the next round finds the child */
         children->list = list;
         children->room = room;
     }
@@ -83,7 +83,7 @@ static bool is_spared(pid_t pid)
     return false;
 }
 
-/* The living children of this process, less the spared. False when /proc cannot be read. */
+/* Finds the living children of this process, without those spared. Returns false if /proc cannot be read. */
 static bool find_children(struct children *children)
 {
     pid_t self = getpid();
@@ -101,7 +101,7 @@ static bool find_children(struct children *children)
     return true;
 }
 
-/* Whether the group of child i is signalled through its leader or an earlier child. */
+/* Returns true if the group of child i is signalled through its leader or an earlier child. */
 static bool group_done(const struct children *children, size_t i)
 {
     const struct process *list = children->list;
@@ -111,7 +111,8 @@ static bool group_done(const struct children *children, size_t i)
     return false;
 }
 
-/* A signal to every child and its group, once. A group of this session or a later one can only hold our own. */
+/* Sends a signal to every child and its group, once. A group of this session or a later one has only our own
+ * processes. */
 static void signal_children(const struct children *children, int signal)
 {
     pid_t own = getpgrp();
@@ -154,7 +155,7 @@ int guard_size(const struct guard *guard)
     return about.processes_of_job;
 }
 
-/* To those that agree who is lost it is so only when nothing of it can go on. */
+/* Reports a rank as lost, to those that agree on who is, only when no process of its group can continue. */
 static void count_end(struct guard *guard, int rank)
 {
     struct end *end = &guard->ends[rank];
@@ -185,8 +186,8 @@ static void note_end(struct guard *guard, pid_t pid, int status)
     if (guard->sweeping && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) guard->kills++;
 }
 
-/* Whether this process has children besides ranks: what ended ones have left running. Quicker than find_children, and where the
- * system has no such file, the groups of the ended ranks tell nearly as much. */
+/* Returns true if this process has children that are no ranks: those that ended ranks left running. This is quicker
+ * than find_children; if the system has no such file, the groups of the ended ranks tell nearly as much. */
 static bool has_orphans(const struct guard *guard)
 {
     int count = 0, pid;
@@ -197,8 +198,8 @@ static bool has_orphans(const struct guard *guard)
     return count > guard->ranks_running + joining_running(guard);
 }
 
-/* Tells ranks that are joining who will not come. A process that a rank left running may still join in its place; when it
- * ends, the guard is here again. */
+/* Tells ranks that are joining which others will not come. A process that a rank left running may still join in its
+ * place; when it ends, the guard gets here again. */
 static void note_ends(struct guard *guard)
 {
     bool looked = false;
@@ -213,7 +214,7 @@ static void note_ends(struct guard *guard)
     }
 }
 
-/* Reaps what has ended; `guard` may be NULL. Returns false when there is no child any more. */
+/* Reaps children that have ended; `guard` may be NULL. Returns false if there is no child left. */
 static bool reap(struct guard *guard)
 {
     for (;;) {
@@ -233,7 +234,7 @@ static void sweep(struct guard *guard)
     struct children children = {0};
     siginfo_t info;
     while (reap(guard)) {
-        if (!find_children(&children)) break; /* the guard's end still kills the ranks */
+        if (!find_children(&children)) break; /* the ranks die when the guard ends */
         if (children.count == 0 && spared.count > 0) break;
         signal_children(&children, SIGKILL);
         (void)waitid(P_ALL, 0, &info, WEXITED | WNOWAIT);
@@ -262,7 +263,7 @@ static void set_variable(const char *name, long value)
     if (setenv(name, text, 1) != 0) _exit(127);
 }
 
-/* What is said here about who a rank is holds, whatever this launcher was itself started with. */
+/* Sets who the rank is, regardless of how this launcher was itself started. */
 static void set_environment(const struct guard *guard, int rank)
 {
     const struct launch *launch = guard->launch;
@@ -299,13 +300,13 @@ static void set_descriptors(const struct launch *launch, int rank)
     if (ends->err >= 0 && dup2(ends->err, STDERR_FILENO) < 0) _exit(127);
 }
 
-/* In the rank's process, up to exec. All other descriptors of the tool are close-on-exec. */
+/* Runs in the rank's process, until exec. All other descriptors of the tool are close-on-exec. */
 static void become_rank(struct guard *guard, int rank, pid_t guard_pid)
 {
     const struct launch *launch = guard->launch;
     (void)setpgid(0, 0);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != guard_pid) _exit(127); /* it died before the line above */
+    if (getppid() != guard_pid) _exit(127); /* the guard died before the line above */
     char **argv = launch->hosts != NULL ? hosts_command(launch->hosts, rank) : launch->argv;
     if (!joining_become(guard, rank, &argv)) set_descriptors(launch, rank);
     if (launch->hosts == NULL) set_environment(guard, rank);
@@ -344,7 +345,7 @@ static bool start_rank(struct guard *guard, int rank)
         guard_report(guard, GUARD_START_FAILED, rank, 0, errno);
         return false;
     }
-    (void)setpgid(pid, pid); /* as the rank itself does; whoever comes first */
+    (void)setpgid(pid, pid); /* the rank does the same itself; one of them is first */
     guard->pids[rank] = pid;
     guard->ranks_running++;
     guard_report(guard, GUARD_STARTED, rank, pid, 0);
@@ -357,7 +358,7 @@ static void start_ranks(struct guard *guard)
         if (!start_rank(guard, rank)) return;
 }
 
-/* Processes were started again so often, here or on other hosts: whoever joins does it anew. */
+/* Tells the ranks that processes were restarted, here or on other hosts: those that are joining begin again. */
 static void move(struct guard *guard, const struct guard_command *command)
 {
     if (command->text[0] != '\0') (void)snprintf(guard->master, sizeof guard->master, "%s", command->text);
@@ -365,7 +366,8 @@ static void move(struct guard *guard, const struct guard_command *command)
     if (guard->board != NULL) tutti_board_move(guard->board, (unsigned)command->generation, master);
 }
 
-/* What the ended one has left running in its group goes first: it could still write into memory of the others. */
+/* Restarts a rank. Processes that the old one has left running in its group are killed first: they could still write
+ * into memory of the others. */
 static void restart_rank(struct guard *guard, const struct guard_command *command)
 {
     int rank = command->value;
@@ -384,8 +386,8 @@ static void end_rank(const struct guard *guard, int rank)
     if (rank >= 0 && rank < guard->launch->most && guard->pids[rank] > 0) (void)kill(-guard->pids[rank], SIGKILL);
 }
 
-/* Ranks that others have waited too long for, as those say; their end is seen like any other. Those of other hosts are told to the
- * launcher. */
+/* Kills ranks for which others say they have waited too long; their end is handled like any other. Late ranks of other
+ * hosts are reported to the launcher. */
 static void end_late(struct guard *guard)
 {
     const struct place *place = &guard->launch->place;
@@ -399,7 +401,8 @@ static void end_late(struct guard *guard)
     }
 }
 
-/* The ranks have their ends; the launcher must see them close when the ranks close them. Who starts ranks again needs them. */
+/* Closes the ranks' ends of their output, so that the launcher sees when the ranks close theirs. They are kept if ranks
+ * may be restarted. */
 static void drop_descriptors(const struct launch *launch)
 {
     if (launch->max_restarts > 0) return;
@@ -424,7 +427,7 @@ static void signal_all(struct guard *guard, int signal)
     free(children.list);
 }
 
-/* Carries out one command of the launcher; false when there is nobody to command any more. */
+/* Carries out one command of the launcher; returns false if the launcher is gone. */
 static bool obey(struct guard *guard)
 {
     struct guard_command command = {0};
@@ -446,7 +449,7 @@ static bool obey(struct guard *guard)
     return true;
 }
 
-/* Whether the launcher has yet to say what becomes of a rank that has ended. */
+/* Returns true if the launcher has yet to decide about a rank that has ended. */
 static bool awaits_order(const struct guard *guard)
 {
     for (int rank = 0; rank < guard->launch->most; rank++)
@@ -461,8 +464,8 @@ static int64_t now_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Ends what is no part of the job any more. The ranks are told before, so that what they say is why. Returns how long to wait, as poll
- * takes it. */
+/* Kills the ranks once the lease has run out. They are told before, so that they report this as the reason. Returns the
+ * time until the next check, as poll takes it. */
 static int check_lease(struct guard *guard)
 {
     if (guard->lease_ms == 0) return -1;
@@ -503,7 +506,7 @@ int guard_main(const struct launch *launch, int control)
     (void)sigfillset(&all);
     (void)sigemptyset(&child);
     (void)sigaddset(&child, SIGCHLD);
-    (void)sigaddset(&child, SIGUSR1); /* by ranks: see end_late */
+    (void)sigaddset(&child, SIGUSR1); /* from ranks: see end_late */
     (void)sigprocmask(SIG_SETMASK, &all, NULL);
     (void)setsid();
     (void)prctl(PR_SET_NAME, "tutti-guard");

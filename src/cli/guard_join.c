@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Processes that join while the job runs (tutti run --join): the guard starts them as its own, so that they are ended, watched and
- * started again like all others. They wait with a ticket on the board; once the job's ranks have taken one in, it is a rank.
+ * Processes that join while the job runs (tutti run --join). The guard starts them as its own, so that they are ended,
+ * watched and restarted like all others. They wait with a ticket on the board; once the job's ranks have taken one in,
+ * it is a rank.
  *
- * Invariant: a waiter has its ticket's number as its place here, and keeps both until its process has ended or is a rank.
+ * Invariant: a waiter's place here has the number of its ticket, and it keeps both until its process has ended or is a
+ * rank.
  */
 #include "cli/guard.h"
 #include "cli/join_talk.h"
@@ -22,18 +24,18 @@ enum { JOINERS_MOST = JOIN_POLLS - 1 };
 
 extern char **environ;
 
-/* What such a process has of its own. */
+/* The command, environment and output of a process that joins. */
 struct program {
-    int joiner;  /* who has started it: a place in struct joining; -1: gone, or nobody */
-    int index;   /* which of that one's it is */
+    int joiner;  /* the command that has started it: its place in struct joining; -1: gone, or none */
+    int index;   /* its number among the processes of that command */
     bool joined; /* it is such a process */
-    char *text;  /* what the next two point to */
-    char **argv; /* up to NULL */
-    char **envp; /* likewise */
+    char *text;  /* the memory that the next two point into */
+    char **argv; /* ends with NULL */
+    char **envp; /* ends with NULL */
     int folder, out, err;
 };
 
-/* A process that waits, or is to be started. */
+/* A process that waits, or will be started. */
 struct waiter {
     bool used;
     pid_t pid; /* 0: not started yet */
@@ -63,8 +65,8 @@ static void drop_program(struct program *program)
 
 static void tell(const struct guard *guard, int joiner, const struct join_message *message)
 {
-    if (joiner >= 0)
-        (void)join_send(guard->joining->joiners[joiner], message, NULL); /* one that is gone is seen by its end */
+    if (joiner >= 0) /* a joiner that is gone is noticed when its socket closes */
+        (void)join_send(guard->joining->joiners[joiner], message, NULL);
 }
 
 /* ---- Opening ------------------------------------------------------------------------------------------------------- */
@@ -108,7 +110,7 @@ static void set_text(const char *name, const char *value)
     if (setenv(name, value, 1) != 0) _exit(127);
 }
 
-/* What the job was told with holds for those that join it, unless they were told something else. */
+/* Adds the TUTTI_ variables of the job, unless the process that joins has its own. */
 static void take_environment(char **envp)
 {
     char **before = environ;
@@ -140,7 +142,7 @@ static void become_waiter(const struct guard *guard, const struct program *progr
     const struct launch *launch = guard->launch;
     (void)setpgid(0, 0);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != guard_pid) _exit(127); /* it died before the line above */
+    if (getppid() != guard_pid) _exit(127); /* the guard died before the line above */
     become(program);
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) (void)unsetenv(unknown[i]);
     (void)snprintf(text, sizeof text, "%d", ticket);
@@ -172,7 +174,7 @@ static void start(struct guard *guard, int ticket)
     guard->joining->running++;
     tell(guard, program->joiner,
          &(struct join_message){.kind = JOIN_STARTED, .index = program->index, .pid = (int32_t)pid});
-    if (guard->launch->max_restarts > 0) return; /* it may be started again */
+    if (guard->launch->max_restarts > 0) return; /* the process may be restarted */
     (void)close(program->out);
     (void)close(program->err);
     program->out = program->err = -1;
@@ -189,7 +191,7 @@ bool joining_become(const struct guard *guard, int rank, char ***argv)
 
 /* ---- What those say who start them --------------------------------------------------------------------------------- */
 
-/* Places for all of them, or for none. */
+/* Gives places to all of a joiner's processes, or to none. */
 static void welcome(struct guard *guard, int joiner, int count)
 {
     struct joining *joining = guard->joining;
@@ -208,7 +210,7 @@ static void welcome(struct guard *guard, int joiner, int count)
     tell(guard, joiner, &answer);
 }
 
-/* The words and the variables, each up to its zero. */
+/* Reads the words and the variables, each of which ends with a zero. */
 static bool read_text(struct program *program, int fd, int words, int variables)
 {
     struct stat about;
@@ -258,7 +260,7 @@ static void start_one(struct guard *guard, int joiner, const struct join_message
         tell(guard, joiner, &(struct join_message){.kind = JOIN_FAILED, .index = message->index, .value = EINVAL});
 }
 
-/* Each process that was started over this socket, ranks too. */
+/* Sends a signal to each process that was started over this socket, those that are ranks by now included. */
 static void signal_all(struct guard *guard, int joiner, int signal)
 {
     struct joining *joining = guard->joining;
@@ -270,7 +272,7 @@ static void signal_all(struct guard *guard, int joiner, int signal)
     }
 }
 
-/* A place that its process will not need. */
+/* Frees the place of a process that does not need it. */
 static void free_place(struct guard *guard, int ticket)
 {
     struct waiter *waiter = &guard->joining->waiters[ticket];
@@ -279,7 +281,7 @@ static void free_place(struct guard *guard, int ticket)
     waiter->used = false;
 }
 
-/* Its processes end with it. */
+/* Kills the processes of a joiner that has ended. */
 static void on_joiner_gone(struct guard *guard, int joiner)
 {
     struct joining *joining = guard->joining;
@@ -345,7 +347,7 @@ void joining_serve(struct guard *guard, const struct pollfd *polls, size_t count
 
 /* ---- What becomes of them ------------------------------------------------------------------------------------------ */
 
-/* From here on the process is this rank's. */
+/* Makes the waiting process this rank. */
 static void make_rank(struct guard *guard, int ticket, int rank)
 {
     struct joining *joining = guard->joining;
@@ -365,7 +367,7 @@ static void make_rank(struct guard *guard, int ticket, int rank)
     if (waiter.ended) guard_note_end(guard, rank, waiter.pid, waiter.status);
 }
 
-/* Said before it is a rank. */
+/* Tells the joiner about the end of a process that was not a rank yet. */
 static void tell_waiter_end(const struct guard *guard, const struct waiter *waiter)
 {
     tell(guard, waiter->program.joiner,

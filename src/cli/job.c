@@ -289,7 +289,7 @@ static void on_ended(struct job *job, const struct guard_report *report)
     job_take_end(job, report);
 }
 
-/* A process that was started by --join. */
+/* Handles a process that --join started. */
 static void on_joined(struct job *job, const struct guard_report *report)
 {
     job->ended[report->rank] = false;
@@ -350,7 +350,7 @@ static void read_reports(struct job *job)
     for (;;) {
         struct guard_report report;
         ssize_t length = recv(job->control, &report, sizeof report, MSG_DONTWAIT);
-        /* A guard that ends with an order unread resets the connection; what it said before is still there. */
+        /* a guard that ends before it has read an order resets the connection; its earlier reports are still there */
         if (length < 0 && (errno == EINTR || errno == ECONNRESET)) continue;
         if (length < 0 && errno == EAGAIN) return;
         if (length != (ssize_t)sizeof report) {

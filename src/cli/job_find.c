@@ -14,7 +14,7 @@ enum { JOBS_MOST = 64 };
 
 struct jobs {
     struct job_found list[JOBS_MOST];
-    int count, others; /* of this user; those of others */
+    int count, others; /* jobs of this user; those of other users */
 };
 
 static bool read_line(int pid, const char *file, char *text, size_t bytes)
@@ -43,7 +43,8 @@ static int parent_of(int pid)
     return fields != NULL && sscanf(fields, ") %*c %d", &parent) == 1 ? parent : 0;
 }
 
-/* A guard whose board cannot be read is about to end, or keeps none: that of --hosts, whose ranks are elsewhere. */
+/* Adds a guard's job. If a guard's board cannot be read, it is about to end, or keeps none, like that of --hosts, whose
+ * ranks are elsewhere. */
 static void add_job(struct jobs *jobs, int pid)
 {
     char path[64];
@@ -87,7 +88,7 @@ static void list_jobs(const struct jobs *jobs)
     }
 }
 
-/* Chooses the one that is meant, the only one where no name is given. NULL after a message. */
+/* Chooses the job that `name` means; without a name the only one. Returns NULL after a message. */
 static const struct job_found *choose(const char *command, const struct jobs *jobs, const char *name)
 {
     const struct job_found *chosen = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tutti run --join: asks the guard of a job that runs to start processes, passes their output on, and waits for their end. They are
- * that job's processes; here is only their terminal.
+ * tutti run --join: asks the guard of a running job to start processes, prints their output, and waits for their end.
+ * The processes belong to that job; this command is only their terminal.
  */
 #include "cli/cli.h"
 #include "cli/job.h"
@@ -29,9 +29,9 @@ struct client {
     const tutti_board_about *job;
     int socket, signals;
     int left;      /* processes that have not ended */
-    int *ranks;    /* [size] of those that were taken in; -1: not */
+    int *ranks;    /* [size] ranks of those that were taken in; -1: not taken in */
     bool *ended;   /* [size] */
-    int signalled; /* so many signals have come */
+    int signalled; /* how many signals have come */
     int status;
     bool decided;
 };
@@ -64,7 +64,7 @@ static int connect_to(const tutti_board_about *job)
     return -1;
 }
 
-/* Asks for places for all. */
+/* Asks for places for all processes. */
 static int ask(struct client *client)
 {
     struct join_message answer;
@@ -85,7 +85,8 @@ static int ask(struct client *client)
 
 /* ---- Starting ------------------------------------------------------------------------------------------------------ */
 
-/* The words and the variables, each with its zero, as the guard reads them; -1 with errno. */
+/* Writes the words and the variables, each with its zero, as the guard reads them. Returns a descriptor; -1 with
+ * errno. */
 static int write_text(char **argv, int *words, int *variables)
 {
     int fd = memfd_create("tutti-join", MFD_CLOEXEC);
@@ -135,7 +136,7 @@ static void on_ended(struct client *client, const struct join_message *message)
     char text[96], who[64];
     int index = message->index, rank = client->ranks[index], status = message->value;
     output_drain_rank(client->output, index);
-    if (client->ended[index]) return; /* it could not be executed */
+    if (client->ended[index]) return; /* reported already: it could not be executed */
     client->ended[index] = true;
     client->left--;
     if (status == 0) return;
@@ -180,7 +181,8 @@ static void hear(struct client *client)
     }
 }
 
-/* A second one does not wait for anything: the guard kills what this has started. */
+/* Passes signals on. After a second one this does not wait for anything: the guard kills what it has started for this
+ * command. */
 static void hear_signals(struct client *client)
 {
     struct signalfd_siginfo info;
@@ -253,7 +255,7 @@ static int join_job(const struct run_values *values, struct launch *launch, cons
     if (status == CLI_GO_ON) status = serve_job(values, launch, &client);
     free(client.ranks);
     free(client.ended);
-    (void)close(client.socket); /* what is still there of the processes is ended by the guard */
+    (void)close(client.socket); /* the guard ends the processes that are left */
     return status;
 }
 

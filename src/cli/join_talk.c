@@ -45,7 +45,7 @@ int join_send(int fd, const struct join_message *message, const int *fds)
     return sendmsg(fd, &head, MSG_NOSIGNAL) < 0 ? errno : 0;
 }
 
-/* Closes what nobody asked for. */
+/* Takes the descriptors of a message, and closes those that nobody asked for. */
 static void take_descriptors(struct msghdr *head, int *fds)
 {
     for (struct cmsghdr *each = CMSG_FIRSTHDR(head); each != NULL; each = CMSG_NXTHDR(head, each)) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What `tutti run --join` and the guard of the job say to each other, over a unix socket whose ends have seen that they are of the
- * same user.
+ * The messages between `tutti run --join` and the guard of the job, over a unix socket. Both ends have checked that
+ * they belong to the same user.
  *
  *     hello: how many processes        ->
  *                                      <-   welcome, or full, or ending
@@ -10,7 +10,8 @@
  *                                      <-   taken, when the job's ranks take it in; ended
  *     signal                           ->                        for all of them
  *
- * The processes are the guard's, as all of the job are. When the socket closes it ends those that were started over it.
+ * The processes are children of the guard, like all processes of the job. When the socket closes, it kills those that
+ * were started over it.
  */
 #ifndef TUTTI_CLI_JOIN_TALK_H
 #define TUTTI_CLI_JOIN_TALK_H
@@ -26,16 +27,16 @@ enum join_kind {
     JOIN_START,  /* index: which of them; value, more: words and variables in the text, see JOIN_FD_TEXT */
     JOIN_SIGNAL, /* value: the signal */
     JOIN_WELCOME,
-    JOIN_FULL,    /* value: processes that the job may have; more: those that it has, with those that wait */
-    JOIN_ENDING,  /* the job is */
+    JOIN_FULL,    /* value: how many processes the job may have; more: how many it has, waiting ones included */
+    JOIN_ENDING,  /* the job ends */
     JOIN_STARTED, /* index, pid */
-    JOIN_FAILED,  /* index, value: errno of what could not be done for it, more: 1 where that is exec */
+    JOIN_FAILED,  /* index, value: errno of the failure; more: 1 if exec failed */
     JOIN_TAKEN,   /* index, value: its rank */
-    JOIN_ENDED    /* index, pid, value: wait status; it is not started again */
+    JOIN_ENDED    /* index, pid, value: wait status; it is not restarted */
 };
 
-/* Descriptors that come with JOIN_START: a file with the words and the variables, each with its zero; the folder; and where output
- * goes. */
+/* Descriptors that come with JOIN_START: a file with the words and the variables, each with its zero; the working
+ * folder; and the files for its output. */
 enum { JOIN_FD_TEXT, JOIN_FD_FOLDER, JOIN_FD_OUT, JOIN_FD_ERR };
 
 struct join_message {
@@ -43,10 +44,10 @@ struct join_message {
     int32_t kind, index, pid, value, more;
 };
 
-/* The socket's name; returns its length. */
+/* Sets the socket's name; returns its length. */
 socklen_t join_address(int guard, struct sockaddr_un *address);
-/* 0, or an errno: EAGAIN where nothing has come, EPIPE where the other end is gone, EPROTO for something else than a message of
- * these. `fds`: JOIN_FDS, -1 where none came; NULL: none are taken. */
+/* They return 0, or an errno: EAGAIN if nothing has come, EPIPE if the other end is gone, EPROTO for anything that is
+ * no such message. `fds`: JOIN_FDS descriptors, -1 for those that did not come; NULL: none are taken. */
 int join_send(int fd, const struct join_message *message, const int *fds);
 int join_receive(int fd, struct join_message *message, int *fds);
 /* Returns true if the other end is of this user. */
