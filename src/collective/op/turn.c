@@ -40,14 +40,15 @@ tutti_status tti_turn_come(struct tti_started *started)
     tutti_comm *comm = started->op.comm;
     tutti_error error = {0};
     bool reached = turn->flies ? turn->provider->reached(started) : tti_gate_reached(&turn->gate->gate, turn->number);
-    if (reached && tti_comm_is_broken(comm)) return TUTTI_IN_PROGRESS; /* a stream that was given up comes to it, too */
-    if (reached) {                                                     /* deadlines count from here */
+    /* an op on a stream that was given up is reached, too */
+    if (reached && tti_comm_is_broken(comm)) return TUTTI_IN_PROGRESS;
+    if (reached) { /* deadlines count from here */
         atomic_store_explicit(&turn->reached, true, memory_order_relaxed);
         started->wait_state = (struct tti_wait_state){.since_ns = started->op.deadline_ms != 0 ? tti_now_ns() : 0};
         return TUTTI_OK;
     }
     started->op.waiting_for = -1;
-    if (comm->lanes != NULL) tti_net_pump(comm->lanes->net); /* others may tell meanwhile that they have failed */
+    if (comm->lanes != NULL) tti_net_pump(comm->lanes->net); /* others may report meanwhile that they have failed */
     tutti_status status = tti_stream_state(turn->gate->stream, &error);
     if (status == TUTTI_OK) return TUTTI_IN_PROGRESS;
     char call[160];
@@ -104,8 +105,8 @@ tutti_status tti_turn_put_reached(struct tti_started *started, tutti_error *erro
     return turn->number != 0 ? TUTTI_OK : tti_gate_put_reached(&turn->gate->gate, turn->stream, &turn->number, error);
 }
 
-/* The host carries it out when its stream has come. Without memory it ends there, and breaks the comm: the others
- * wait. */
+/* Hands the op to the host, which carries it out when its stream has come. Without memory the op ends at that point and
+ * breaks the comm, since the others wait. */
 static void hand_to_host(struct tti_started *started)
 {
     tutti_comm *comm = started->op.comm;
@@ -123,7 +124,7 @@ static void hand_to_host(struct tti_started *started)
     atomic_store_explicit(&started->turn->met, true,
                           memory_order_release); /* it may end, and be gone, once it is queued */
     tti_queue_append(started);
-    comm->peers->wake(comm); /* who is busy may sleep, and does not know of it */
+    comm->peers->wake(comm); /* the busy thread may sleep, and does not know of it */
     tti_service_wake(comm, TTI_AT_ONCE);
 }
 
@@ -142,7 +143,8 @@ void tti_turn_fly(struct tti_started *started)
     tti_service_wake(comm, haste);
 }
 
-/* The stream waits for it, and it flies. A device that has failed meanwhile is found by whoever watches it. */
+/* Makes the stream wait for the op, which flies from now on. If the device has failed meanwhile, the thread that
+ * watches it finds out. */
 static void follow(struct tti_started *started)
 {
     struct tti_turn *turn = started->turn;
@@ -187,7 +189,7 @@ void tti_turn_launch(struct tti_started *started)
                              turn->comm->rank, "rank %d: %s", turn->comm->rank, turn->verdict.text);
 }
 
-/* Two meetings end: after a failure of the first one the second fails too, and ends the op. */
+/* Handles the ends of both meetings. After a failure of the first one the second fails, too, and ends the op. */
 static void met_by_provider(struct tti_started *started, tutti_status status, const tutti_error *error)
 {
     struct tti_turn *turn = started->turn;
@@ -219,7 +221,7 @@ bool tti_turn_may_meet(const struct tti_started *started)
     return !tti_turn_is_crowded(started);
 }
 
-/* Without memory to note it, it is never given back. */
+/* If there is no memory to note it, the lent memory is never given back. */
 void tti_turn_lend(struct tti_turn *turn, struct tti_pinned *pinned)
 {
     struct tti_lent *lent = tti_calloc(1, sizeof *lent);

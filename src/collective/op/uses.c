@@ -19,7 +19,7 @@ static tutti_status add(struct tti_uses *uses, const void *pointer, uint64_t byt
     return TUTTI_OK;
 }
 
-/* Every buffer that this rank uses. */
+/* Adds every buffer that this rank uses. */
 static tutti_status add_all(struct tti_uses *uses, const struct tti_op *op, const struct tti_stream *stream,
                             tutti_error *error)
 {

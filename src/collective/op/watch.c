@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Waiting for peers: polling, sleeping, and noticing that they died, stalled or that time is up. All waits of
- * operations come through tti_comm_wait, so deadlines, deaths and reports are decided here and nowhere else.
+ * Waits for peers: polls, sleeps, and notices if they died or stalled, or if time is up. All waits of operations use
+ * tti_comm_wait, so deadlines, deaths and reports are decided only here.
  */
 #include "base/clock.h"
 #include "base/hash.h"
@@ -19,8 +19,8 @@
 #define MS INT64_C(1000000)
 
 enum {
-    POLL_MS = 10,           /* how often a waiting rank asks whether the others live, and what they wait for */
-    POLL_OFTEN_MS = 250,    /* so long it does not sleep for longer than that */
+    POLL_MS = 10,           /* how often a waiting rank asks if the others live, and what they wait for */
+    POLL_OFTEN_MS = 250,    /* for so long, a new wait sleeps at most POLL_MS at a time */
     SLEEP_MS = 25,          /* the longest sleep when processes may die */
     SLEEP_THREADS_MS = 50,  /* threads are marked by their own process: only deadlines are due */
     UNREACHED_MS = 1800000, /* how long a stream may take to come to an op, at least */
@@ -35,7 +35,7 @@ struct watch {
     int64_t now_ns;
     int64_t before_ns;  /* when it looked before, and has polled since; 0: it has not */
     int64_t counted_ns; /* until when this wait is in the statistics; 0: the clock was not read yet */
-    int64_t skew_ns;    /* waited for ranks that had not come yet */
+    int64_t skew_ns;    /* time spent waiting for ranks that had not entered yet */
 };
 
 static double seconds(int64_t ns)
@@ -43,7 +43,7 @@ static double seconds(int64_t ns)
     return (double)ns / 1e9;
 }
 
-/* Whom the wait is for in the end. */
+/* Returns the rank that this wait is for in the end. */
 static int blamed(const struct watch *watch)
 {
     struct tti_waits waits = tti_comm_waits(watch->comm);
@@ -51,7 +51,7 @@ static int blamed(const struct watch *watch)
     return peer < 0 || watch->waitable->kind == TTI_LEAVE ? peer : tti_waits_blame(&waits, watch->comm->rank, peer);
 }
 
-/* Remembers when that peer was last seen to move. */
+/* Notes when that rank was last seen to move. */
 static void observe(struct watch *watch)
 {
     struct tti_wait_record record;
@@ -63,7 +63,7 @@ static void observe(struct watch *watch)
     watch->wait_state->peer_moved_ns = watch->now_ns;
 }
 
-/* "recv with tag 3 at cli_train.c:12", "#7 all_reduce(4 f32, sum) at cli_train.c:12" */
+/* Writes a call such as "recv with tag 3 at cli_train.c:12", "#7 all_reduce(4 f32, sum) at cli_train.c:12". */
 static void describe_call(const struct watch *watch, char text[TTI_WAIT_WHAT])
 {
     const struct tti_waitable *waitable = watch->waitable;
@@ -80,8 +80,8 @@ static void describe_call(const struct watch *watch, char text[TTI_WAIT_WHAT])
     snprintf(text, TTI_WAIT_WHAT, "%s%.*s", number, (int)(TTI_WAIT_WHAT - 1 - strlen(number)), what);
 }
 
-/* What a rank does, and those it waits for: "; rank 1 waits in recv with tag 3 at cli_train.c:12 for rank 2; rank 2's
- * last call was …". */
+/* Describes what a rank does, and those that it waits for: "; rank 1 waits in recv with tag 3 at cli_train.c:12 for
+ * rank 2; rank 2's last call was …". */
 static void describe_chain(const tutti_comm *comm, int rank, char *text, size_t bytes)
 {
     struct tti_waits waits = tti_comm_waits(comm);
@@ -96,7 +96,8 @@ static void describe_chain(const tutti_comm *comm, int rank, char *text, size_t 
     snprintf(text + used, bytes - used, "; %s", doing);
 }
 
-/* "rank 0 waits in … for rank 1", and what that one does; of any rank, what two of them do. */
+/* Writes "rank 0 waits in … for rank 1", and what that rank does. If the wait is for any rank, it says what two others
+ * do. */
 static void describe_wait(const struct watch *watch, const char *waits, char *text, size_t bytes)
 {
     const tutti_comm *comm = watch->comm;
@@ -132,7 +133,7 @@ static void describe_stall(const struct watch *watch, char *text, size_t bytes)
                  seconds(now - moved));
 }
 
-/* `own`: the deadline is that of the call, by tutti_within. */
+/* `own`: the deadline is that of the call, set by tutti_within. */
 static const char *what_to_do(enum tti_kind kind, bool own)
 {
     switch (kind) {
@@ -157,7 +158,8 @@ static tutti_status time_out(struct watch *watch, int64_t deadline_ms)
                           what_to_do(watch->waitable->kind, watch->waitable->deadline_ms != 0));
 }
 
-/* Another op of the comm, behind the one that waits or beside it, may have less time. */
+/* Fails if the deadline of another op of the comm has passed: one behind the op that waits or beside it may have less
+ * time. */
 static tutti_status check_others(struct watch *watch)
 {
     tutti_comm *comm = watch->comm;
@@ -173,8 +175,8 @@ static tutti_status check_others(struct watch *watch)
                           (long long)late->op.deadline_ms);
 }
 
-/* A peer that left will not come any more; nor will who is waited for, where that one needs another that left. Messages
- * see to it themselves (message.c). */
+/* Fails if the awaited peer has left and so will not come, or if it needs another rank that has left. Messages check
+ * this themselves (message.c). */
 static tutti_status check_left(struct watch *watch)
 {
     tutti_comm *comm = watch->comm;
@@ -193,7 +195,7 @@ static tutti_status check_left(struct watch *watch)
                           tti_kind_name(watch->waitable->kind), site, peer, doing);
 }
 
-/* Fills in what the others are to know of this wait, as it is after a poll. With the lock of messages held. */
+/* Fills in what the others are told about this wait, as it is after a poll. Called with the lock of messages held. */
 static uint64_t fill_record(const struct watch *watch, struct tti_wait_record *now)
 {
     const struct tti_waitable *waitable = watch->waitable;
@@ -214,8 +216,8 @@ static uint64_t fill_record(const struct watch *watch, struct tti_wait_record *n
     return stand;
 }
 
-/* Shows what this rank waits in, and finds out whether that can ever end. A message beside collectives leaves it to
- * these to show theirs: others wait for them. One that nobody waits for is not shown. */
+/* Shows what this rank waits in, and finds out if that can ever end. A message beside collectives leaves showing to
+ * these, since others wait for them. A message that nobody waits for is not shown. */
 static tutti_status check_waits(struct watch *watch)
 {
     tutti_comm *comm = watch->comm;
@@ -260,7 +262,7 @@ static void report(struct watch *watch)
     watch->wait_state->reported = true;
 }
 
-/* Nothing that is found here ends more than the messages it is about: message_tolerant.c. */
+/* Watches a tolerant wait: an error found here ends only the messages that it concerns (message_tolerant.c). */
 static void look_tolerantly(struct watch *watch)
 {
     tutti_comm *comm = watch->comm;
@@ -271,7 +273,7 @@ static void look_tolerantly(struct watch *watch)
         wait_state->polled_ns = now;
         observe(watch);
         char who[160];
-        comm->peers->find_lost(comm, 0, !comm->traits.all_threads, who, sizeof who); /* notes who is */
+        comm->peers->find_lost(comm, 0, !comm->traits.all_threads, who, sizeof who); /* records who is lost */
         tti_queue_expire(comm, now);
     }
     if (wait_state->reported || watch->waitable->passing) return;
@@ -310,7 +312,7 @@ tutti_status tti_comm_check_wait(tutti_comm *comm, const struct tti_waitable *wa
     return polls(&watch);
 }
 
-/* How long to sleep before something must be looked at again. */
+/* Returns how long to sleep before something must be checked again. */
 static int64_t sleep_ns(const struct watch *watch, int64_t until_ns)
 {
     int64_t longest = (watch->comm->traits.all_threads ? SLEEP_THREADS_MS : SLEEP_MS) * MS;
@@ -321,7 +323,7 @@ static int64_t sleep_ns(const struct watch *watch, int64_t until_ns)
     return longest;
 }
 
-/* What has passed since the clock was read last was for the rank that is waited for now. */
+/* Counts the time since the clock was last read as time spent waiting for the rank that is waited for now. */
 static void count(struct watch *watch, int64_t now_ns)
 {
     const struct tti_waitable *waitable = watch->waitable;
@@ -350,7 +352,7 @@ static tutti_status wait_on(struct watch *watch, int64_t until_ns)
         tutti_status status = slept ? comm->peers->sleep(comm, waitable, wait.now_ns - wait.started_ns,
                                                          sleep_ns(watch, until_ns))
                                     : waitable->progress(waitable->object);
-        if (slept) { /* what is looked at after a sleep goes by the time after it */
+        if (slept) { /* checks after a sleep use the time after it */
             wait.now_ns = tti_now_ns();
             count(watch, wait.now_ns);
         }
