@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A process that joins a job which runs already (world/ticket.h). It waits until the job's ranks call it, joins with them, and waits
- * once more until they have agreed that all could. When the attempt has failed for the sake of another process, it waits for the
- * next one.
+ * A process that joins a job which runs already (world/ticket.h). It waits until the job's ranks call it, joins with
+ * them, and waits once more until they have agreed that all could. When the attempt has failed for the sake of another
+ * process, it waits for the next one.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/clock.h"
@@ -31,7 +31,7 @@ static tutti_status refuse(struct waiting *waiting, const char *text)
     return tti_error_set(waiting->error, TUTTI_ERR_JOIN, 0, "job %.128s %s", waiting->launch->job, text);
 }
 
-/* Until it is called. */
+/* Waits until the process is called. */
 static tutti_status await_call(struct waiting *waiting)
 {
     const tutti_options *options = waiting->options;
@@ -67,7 +67,7 @@ static enum tti_outcome await_outcome(struct waiting *waiting)
     }
 }
 
-/* As the process of that number in the world that is to be. */
+/* Joins the new world, as the process of that number. */
 static tutti_status join(struct waiting *waiting, tutti_comm **world)
 {
     tutti_options options = *waiting->options;

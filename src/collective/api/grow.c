@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The world again with processes that wait to join the job (world/ticket.h). Rank 0 calls those that wait, and tells all ranks how many
- * they are; all join, as they do when the world is rebuilt; then the ranks that were there before agree, on the old world, whether
- * all could. So the outcome is the same for all of them, whoever dies; those that were called see it on the launcher's board.
- * Until then nothing of the old world is touched.
+ * Makes the world again, with processes that wait to join the job (world/ticket.h). Rank 0 calls the waiting processes,
+ * and tells all ranks how many there are; all join, as when the world is rebuilt; then the ranks that were there before
+ * agree, on the old world, if all could join. So the outcome is the same for all of them, whichever dies; called
+ * processes see it on the launcher's board. Until then nothing of the old world is changed.
  *
  * A called process that dies or gives up makes the attempt fail, and the ranks try again with those that still wait.
  */
@@ -22,7 +22,7 @@
 
 #define MS INT64_C(1000000)
 
-/* What ranks give in the agreement. */
+/* Bits that ranks give in the agreement. */
 enum { HAS_JOINED = 1, MAY_TRY_AGAIN = 2 };
 
 struct growth {
@@ -31,13 +31,13 @@ struct growth {
     struct tti_growth attempt;
     int attempts;
     int64_t deadline_ns;
-    tutti_comm *made; /* of this attempt; NULL: this rank could not join */
+    tutti_comm *made; /* the world of this attempt; NULL: this rank could not join */
     tutti_error error;
 };
 
 /* ---- An attempt ---------------------------------------------------------------------------------------------------- */
 
-/* A call that the library makes inside this one; the next one is told the same. */
+/* Tells all ranks of the attempt, by a broadcast inside this call. */
 static tutti_status tell_all(struct growth *growth)
 {
     tutti_comm *comm = growth->comm;
@@ -68,7 +68,7 @@ static tutti_status join(struct growth *growth)
     return tti_join_sit_down(cluster, 0, comm, &growth->made, &growth->error);
 }
 
-/* The called process that this rank has waited for in vain; -1: none. */
+/* Returns the called process that this rank has waited for in vain, or -1. */
 static int find_late(const struct growth *growth)
 {
     bool late = tti_now_ns() >= growth->deadline_ns && growth->error.peer >= growth->attempt.present;
@@ -82,7 +82,7 @@ static bool may_try_again(const struct growth *growth)
     return error->status == TUTTI_ERR_JOIN && other && tti_now_ns() < growth->deadline_ns;
 }
 
-/* The lowest rank that did not take part in the last agreement; -1: all did. */
+/* Returns the lowest rank that did not take part in the last agreement; -1: all did. */
 static int find_lost(const struct growth *growth)
 {
     for (int rank = 0; rank < growth->comm->size; rank++)
@@ -107,7 +107,7 @@ static void adopt(struct growth *growth, tutti_comm **made)
     *made = growth->made;
 }
 
-/* OK with nothing made: all may try again. */
+/* Tries once. Returns OK with nothing made if all may try again. */
 static tutti_status try_once(struct growth *growth, tutti_comm **made)
 {
     uint64_t all = 0;
@@ -210,7 +210,8 @@ static tutti_status check_launcher(tutti_comm *comm)
                            comm->size);
 }
 
-/* A comm that has lost a rank may not know it yet: then the first call inside finds it. */
+/* Refuses a comm that is known to be broken. One that has lost a rank may not know it yet: then the first call inside
+ * finds out. */
 static tutti_status check_whole(tutti_comm *comm)
 {
     tutti_error why;

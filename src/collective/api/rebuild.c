@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The world again, whole, of the next epoch: the launcher has started lost processes again, and all join as they did at first, with
- * new shared memory or new connections. Nothing is agreed on before: the join itself is all or nothing, and tells all alike (tti_join_job_again).
+ * Makes the world again, complete, in the next epoch: the launcher has restarted lost processes, and all join as they
+ * did at first, with new shared memory or new connections. No agreement comes before: the join itself is all or
+ * nothing, with the same result for all (tti_join_job_again).
  *
- * Ranks that are threads of one process join together: the last of them to come does it for all. When one of them does not come,
- * as its thread has ended, the launcher is asked to end the process: threads share their process's fate.
+ * Ranks that are threads of one process join together: the last of them to come does it for all. If one of them does
+ * not come, since its thread has ended, the launcher is asked to end the process: its threads live or die together.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
@@ -21,22 +22,22 @@
 #define MS INT64_C(1000000)
 enum { LOOK_MS = 20 };
 
-/* One process's part in a rebuild; kept while ranks of it are there. */
+/* One process's part in a rebuild; kept while any of its ranks use it. */
 struct rebuild {
     struct rebuild *next;
     char job[128];
-    uint32_t epoch; /* that it ends */
-    int ranks;      /* of this process, */
+    uint32_t epoch; /* the epoch that it ends */
+    int ranks;      /* ranks of this process */
     int came, users;
-    bool whole;      /* as far as they know */
+    bool whole;      /* no rank of the process has seen its comm broken */
     tti_bell done;   /* 0: not yet */
-    tti_bell seated; /* ranks that have made their side of the new comm, or could not */
+    tti_bell seated; /* ranks that have made their side of the new comm, or have failed to */
     struct tti_cluster *cluster;
-    tutti_error error;          /* where there is none */
-    struct tti_arena *arenas[]; /* [ranks] that they go on with */
+    tutti_error error;          /* set if there is none */
+    struct tti_arena *arenas[]; /* [ranks] the arenas that they use from now on */
 };
 
-static _Atomic uint32_t lock; /* of these: */
+static _Atomic uint32_t lock; /* lock of the list `first` */
 static struct rebuild *first;
 
 /* ---- The ranks of a process ---------------------------------------------------------------------------------------- */
@@ -80,7 +81,7 @@ static int index_of(const tutti_comm *comm, int ranks)
     return comm->job_rank % ranks;
 }
 
-/* NULL: there is no memory. `last`: all have come. */
+/* Enters the rebuild. Returns NULL if there is no memory. `last`: all ranks have come. */
 static struct rebuild *enter(const tutti_comm *comm, bool *last)
 {
     tti_lock(&lock);
@@ -107,7 +108,7 @@ static void quit(struct rebuild *rebuild)
     if (last) tti_free(rebuild);
 }
 
-/* True if a thread of this process will not come, as far as is seen. */
+/* Returns true if a thread of this process was seen to have ended, so that it will not come. */
 static bool has_lost_sibling(const tutti_comm *comm, int ranks)
 {
     int begin = comm->rank / ranks * ranks;
@@ -116,7 +117,7 @@ static bool has_lost_sibling(const tutti_comm *comm, int ranks)
     return false;
 }
 
-/* Until the last of the process's ranks has joined for all. */
+/* Waits until the last of the process's ranks has joined for all. */
 static tutti_status await_siblings(tutti_comm *comm, struct rebuild *rebuild, const struct tti_board *board,
                                    int64_t deadline_ms)
 {
@@ -148,7 +149,7 @@ static tutti_status join_again(tutti_comm *comm, struct rebuild *rebuild, int64_
                                 .whole = rebuild->whole,
                                 .timeout_ms = deadline_ms};
     tutti_launch launch;
-    tutti_status status = tti_launch_read(options, &launch, &rebuild->error); /* of the first day: see api_join.c */
+    tutti_status status = tti_launch_read(options, &launch, &rebuild->error); /* as at the start: see api_join.c */
     if (status != TUTTI_OK) return status;
     return tti_join_job_again(&launch, options, rebuild->ranks, &sequel, &rebuild->cluster, &rebuild->error);
 }
@@ -165,7 +166,7 @@ static tutti_status tell(tutti_comm *comm, const tutti_error *error)
     return error->status;
 }
 
-/* Ranks of a process see each other in a comm from the moment it is made: so none uses it before all have it. */
+/* Waits until all ranks of the process have the comm: they see each other in it from the moment it is made. */
 static void await_seats(struct rebuild *rebuild)
 {
     tti_bell_ring(&rebuild->seated, false);
@@ -224,7 +225,8 @@ static tutti_status check_comm(tutti_comm *comm, tutti_comm **made)
                            comm->size);
 }
 
-/* A rank that has ended for good, or has left, does not come back. Others may have left for the sake of the first one that did. */
+/* Refuses ranks that will not come back: they have ended for good, or have left. Some may have left because of the
+ * first one. */
 static tutti_status check_ranks(tutti_comm *comm, const struct tti_board *board)
 {
     tutti_error error = {.rank = comm->rank, .peer = -1};
@@ -253,7 +255,8 @@ static tutti_status check_launcher(tutti_comm *comm, const struct tti_board *boa
                            "--max-restarts N does); those that are left can go on with tutti_comm_shrink");
 }
 
-/* Who waits for this rank in a comm without the lost one would not come. */
+/* Breaks the comms of the epoch if a rank is lost: others may wait for this rank in a comm without the lost one, in
+ * vain. */
 static void give_up(tutti_comm *comm)
 {
     bool lost = tti_comm_is_broken(comm) || tti_epoch_has_loss(comm);

@@ -12,7 +12,7 @@
 #include "collective/comm/trace.h"
 #include <string.h>
 
-/* What each rank tells: behind the fields, the place of each rank of the world in its old comm; -1: none. */
+/* What each rank tells the others: after the fields, the place of each rank of the world in its old comm; -1: none. */
 struct told {
     int32_t has, tolerant;
     int32_t places[];
