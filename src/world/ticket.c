@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A ticket's state is one word: what it is, whether its process has ended, the number that the process was given, and the attempt
- * in which. Who changes it compares and swaps, so of two that decide differently one is too late.
+ * A ticket's state is one word: its kind, if its process has ended, the number that the process was given, and the
+ * attempt in which. It is changed by compare-and-swap, so of two different decisions one comes too late.
  */
 #include "world/ticket.h"
 
@@ -39,7 +39,7 @@ static uint64_t look(const struct tti_board_page *page, int ticket)
     return atomic_load_explicit(&tickets[ticket].state, memory_order_acquire);
 }
 
-/* Changes what the ticket is, as long as it is what was seen; that its process has ended stays. */
+/* Changes a ticket's kind, unless its state has changed since `seen`; the mark that its process has ended stays. */
 static bool change(struct tti_board_page *page, int ticket, uint64_t seen, enum kind kind, uint32_t attempt,
                    int process)
 {
@@ -60,7 +60,8 @@ int tti_tickets_count(const struct tti_board_page *page)
 
 /* ---- The launcher ----------------------------------------------------------------------------------------------------- */
 
-/* One that was just taken in is counted among the job's processes already. */
+/* Returns true if the ticket counts as a process of its own. A process that was just taken in is counted among the
+ * job's already. */
 static bool is_in_use(uint64_t state, int size)
 {
     bool has_number = kind_of(state) == CALLED || kind_of(state) == TAKEN;
@@ -116,7 +117,7 @@ static bool has_grown(const struct tti_board_page *page, uint32_t attempt)
     return atomic_load_explicit(&page->grown, memory_order_acquire) == attempt;
 }
 
-/* The first of those that were called and do not take part any more; -1: all do. */
+/* Returns the first called process that does not take part any more; -1: all do. */
 static int find_missing(const struct tti_board_page *page, uint32_t attempt)
 {
     int present = atomic_load_explicit(&page->attempt_present, memory_order_relaxed);
@@ -159,7 +160,7 @@ int tti_growth_waiting(const char *name, const char *job)
     return count;
 }
 
-/* The one that has waited longest and was not called in this attempt yet; -1: none. */
+/* Returns the ticket that has waited longest and was not called in this attempt yet; -1: none. */
 static int next_ticket(struct tti_board_page *page, uint32_t attempt)
 {
     const struct tti_ticket *tickets = tti_board_tickets(page);
@@ -196,13 +197,13 @@ bool tti_growth_call(const char *name, const char *job, int present, struct tti_
     return true;
 }
 
-/* The keeper of the board sees to those that were taken in, that are late, or that have ended meanwhile. */
+/* Wakes the keeper of the board, which handles processes that were taken in, are late, or have ended meanwhile. */
 static void wake_keeper(const struct tti_board_page *page)
 {
     (void)kill((pid_t)page->keeper, SIGUSR1);
 }
 
-/* A process that is taken in may enter `work` from the moment at which `grown` says so. */
+/* A process that is taken in may begin `work` once `grown` says so. */
 void tti_growth_succeed(const char *name, const char *job, const struct tti_growth *attempt)
 {
     struct tti_board board;
@@ -219,7 +220,7 @@ void tti_growth_succeed(const char *name, const char *job, const struct tti_grow
     tti_board_close(&board);
 }
 
-/* Also those that were called in an attempt which rank 0 did not live to tell of. */
+/* Also resets processes that were called in an attempt which rank 0 did not live to publish. */
 void tti_growth_fail(const char *name, const char *job, const struct tti_growth *attempt, int late)
 {
     struct tti_board board;
@@ -257,7 +258,7 @@ void tti_waiter_close(struct tti_waiter *waiter)
     waiter->page = NULL;
 }
 
-/* Of an attempt that began but was not told of yet only the tickets know. */
+/* An attempt that has begun but was not published yet is known only from the tickets. */
 enum tti_waiter_state tti_waiter_look(const struct tti_waiter *waiter, struct tti_growth *attempt, int *process)
 {
     const struct tti_board_page *page = waiter->page;
@@ -275,7 +276,7 @@ enum tti_waiter_state tti_waiter_look(const struct tti_waiter *waiter, struct tt
 
 enum tti_outcome tti_waiter_outcome(const struct tti_waiter *waiter, const struct tti_growth *attempt)
 {
-    uint64_t state = look(waiter->page, waiter->ticket); /* before the next line: it changes after that */
+    uint64_t state = look(waiter->page, waiter->ticket); /* read before the next line, since it changes after that */
     if (has_grown(waiter->page, attempt->number)) return TTI_OUTCOME_TAKEN;
     bool open = kind_of(state) == CALLED && attempt_of(state) == attempt->number;
     return open ? TTI_OUTCOME_OPEN : TTI_OUTCOME_FAILED;
