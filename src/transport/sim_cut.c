@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Cuts between simulated hosts, and connections that end while both ranks live, as tcp has it: what is sent through a cut is held,
- * and comes when the cut is over. Each end watches its peers by a heartbeat. An end that has not heard its peer for so long closes
- * its connection: what it had not sent is lost, and what the peer had sent is not read. The peer learns of it as soon as word of it can
- * come, behind what was on its way, if its own heartbeat has not told it before. A connection that has ended stays so.
+ * Cuts between simulated hosts, and connections that end while both ranks live, as tcp has it: what is sent through a
+ * cut is held, and arrives after the cut. Each end watches its peers by a heartbeat. An end that has not heard its peer
+ * for so long closes its connection: what it had not sent is lost, and what the peer had sent is not read. The peer
+ * learns of it as soon as that news can arrive, after everything that was on its way, unless its own heartbeat has told
+ * it before. A connection that has ended stays closed.
  *
- * Invariant: a rank is told of a peer's end when nothing of that peer is on its way to it any more, and once.
+ * Invariant: a rank is told of a peer's end once, when nothing from that peer is on its way to it any more.
  */
 #include "transport/sim_parts.h"
 
@@ -57,12 +58,12 @@ void tti_sim_note_change(struct tti_sim_network *network)
 void tti_sim_hold(struct tti_sim_frame *frame)
 {
     if (!tti_sim_let_go(frame)) return;
-    frame->from->on_the_way--; /* its sender's end need not wait for it where nothing is cut */
+    frame->from->on_the_way--; /* the sender's end need not wait for it on links that are not cut */
     append(&frame->to->network->held, frame);
     tti_sim_announce_departure(frame->from);
 }
 
-/* What is held between two ranks is lost; NULL: nothing is, and what is not cut any more goes on. */
+/* Drops the frames held between two ranks. NULL: drops none, and releases those that are not cut any more. */
 static void sort_held(struct tti_sim_network *network, const struct tti_sim_endpoint *from,
                       const struct tti_sim_endpoint *to)
 {
@@ -116,7 +117,7 @@ static void silence(struct tti_event *event)
     end_connection(watch->rank, watch->peer, true);
 }
 
-/* Word of the peer's end has come: everything before it has, and nothing keeps it on its way. */
+/* Returns true if the news of the peer's end can arrive: everything before it has arrived, and no cut is in its way. */
 static bool hears_end(const struct tti_sim_endpoint *rank, const struct tti_sim_endpoint *peer)
 {
     const struct tti_sim_pair *theirs = pair_of(peer, rank);
@@ -150,7 +151,8 @@ bool tti_sim_notify_ends(struct tti_sim_endpoint *endpoint)
 {
     struct tti_sim_network *network = endpoint->network;
     bool any = false;
-    while (endpoint->looked_at != network->changes && endpoint->arrived.first == NULL) { /* else it is called again */
+    /* otherwise it is called again */
+    while (endpoint->looked_at != network->changes && endpoint->arrived.first == NULL) {
         endpoint->looked_at = network->changes;
         for (int rank = 0; rank < network->size; rank++) any |= notify_end(endpoint, &network->endpoints[rank]);
     }
