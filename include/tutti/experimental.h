@@ -272,8 +272,15 @@ TUTTI_API void tutti_board_name(const tutti_board *board, char *text, size_t byt
  * place. */
 TUTTI_API void tutti_board_note(tutti_board *board, int process, int pid, int wait_status);
 /* Notes that the process has ended and nothing is left of it that could go on, so that ranks can agree that it is lost.
- * To be called each time that it ends. */
-TUTTI_API void tutti_board_end(tutti_board *board, int process);
+ * To be called each time that it ends. `number`: of this end among all of the job, from 1; 0: the next one here. */
+TUTTI_API void tutti_board_end(tutti_board *board, int process, unsigned number);
+/* For launchers of several hosts that tell each other who has ended. link: tutti_board_end is called for every process of
+ * the job, with the same numbers on all hosts; `decides`: one of the launchers says who goes on, and ends who does not.
+ * asked: returns the epoch of which ranks want to know who was lost in it, plus 1, or 0; to be asked when the keeper of
+ * the board gets SIGUSR1. settle: those up to this number were lost in this epoch, on all hosts. */
+TUTTI_API void tutti_board_link(tutti_board *board, bool decides);
+TUTTI_API unsigned tutti_board_asked(const tutti_board *board);
+TUTTI_API void tutti_board_settle(tutti_board *board, unsigned epoch, unsigned number);
 /* Returns true if that process was told, in an operation, that another rank is the cause: it is not the first that
  * failed. */
 TUTTI_API bool tutti_board_follows(const tutti_board *board, int process);

@@ -507,12 +507,13 @@ TUTTI_API tutti_status tutti_reduction_scaled_sum(double factor, tutti_reduction
  *         comm = next;
  *     }
  * A rank is lost when its process, or its thread, has ended without leaving. Over tcp more than half of the ranks must
- * be left, or half of them with rank 0, since a silent rank may still live; the others get ERR_EXCLUDED. On one host
- * under tutti run this rule does not apply: the launcher knows which ranks live. */
+ * be left, or half of them with rank 0, since a silent rank may still live; the others get ERR_EXCLUDED. Under tutti run
+ * on one host, and with --hosts and --keep-going or --max-restarts, this rule does not apply: the launcher knows which
+ * ranks live, and decides. */
 
 /* Tells which ranks of this comm are lost, in order: how many, and the numbers of the first `room` of them. They are
- * those that were lost when the comm broke, the same on every rank (over tcp without tutti run, and on several hosts:
- * as far as this rank knows), or those that the last agreement of this rank has found, the same on all ranks. `ranks`
+ * those that were lost when the comm broke, the same on every rank (over tcp without tutti run, or with its --nnodes: as
+ * far as this rank knows), or those that the last agreement of this rank has found, the same on all ranks. `ranks`
  * may be NULL if `room` is 0. A whole comm has none. */
 TUTTI_API tutti_status tutti_comm_lost(tutti_comm *comm, int *ranks, int room, int *count);
 

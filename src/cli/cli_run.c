@@ -35,8 +35,8 @@ static const struct cli_flag run_flags[] = {
      .offset = offsetof(struct run_values, grace_ms)},
     {.row =
          {"keep_going", TUTTI_OPTION_BOOL, "0", 0, 1,
-          "a rank that is killed by a signal does not end the job while others run: for programs that go on without it "
-          "(tutti_comm_shrink); on one host"},
+          "a rank that is killed by a signal, or with --hosts a host that is lost, does not end the job while others "
+          "run: for programs that go on without it (tutti_comm_shrink)"},
      .offset = offsetof(struct run_values, keep_going),
      .is_switch = true},
     {.row = {"max_restarts", TUTTI_OPTION_INT, "0", 0, 1000000,
@@ -271,9 +271,6 @@ static int check_all(const struct run_values *values, struct launch *launch)
     if (values->no_prefix != 0 && values->log_dir[0] != '\0' && values->tee == 0) {
         return cli_refuse("run", "--no-prefix has no meaning with --log-dir, unless with --tee");
     }
-    if (values->keep_going && (launch->hosts != NULL || launch->place.nodes > 1)) {
-        return cli_refuse("run", "--keep-going is for jobs of one host; leave it out, or --hosts and --nnodes");
-    }
     if (values->max_restarts > 0 && launch->place.nodes > 1 && launch->hosts == NULL && !launch->remote)
         return cli_refuse("run", "--max-restarts on several hosts needs one launcher that decides: start them by "
                                  "--hosts, not by --nnodes");
@@ -282,6 +279,7 @@ static int check_all(const struct run_values *values, struct launch *launch)
         return cli_refuse("run", "--spare needs --max-restarts: how often ranks may be started again");
     /* remote shells are not started again */
     launch->max_restarts = launch->hosts != NULL ? 0 : (int)values->max_restarts;
+    launch->heals = (launch->hosts != NULL || launch->remote) && (values->max_restarts > 0 || values->keep_going);
     /* with --hosts, the launchers there check their own */
     int status = cli_check_options("run", launch->hosts != NULL ? 0 : launch->place.nodes);
     if (status == CLI_GO_ON && launch->hosts == NULL) status = check_program(launch->argv[0]);

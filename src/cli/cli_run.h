@@ -62,6 +62,9 @@ struct launch {
     bool remote;         /* started by a launcher on another host, which talks to this one through stdin and stderr */
     int max_restarts;    /* how many times failed ranks are started again, in total; with --hosts see `values` */
     int generation;      /* how many restarts there were before this launcher began */
+    bool heals;          /* one launcher decides for all hosts which ranks go on when some are lost */
+    int ends;            /* with --hosts: how many ends of ranks have a number, */
+    int *lives;          /* and [place.world] how often each rank has ended; NULL: not kept */
     bool pass_input;     /* rank 0 reads the launcher's stdin; otherwise /dev/null */
     struct launch_rank *ranks; /* [size] */
     cpu_set_t *cores;          /* [size], or NULL: not bound */
@@ -105,6 +108,8 @@ enum remote_event {
     REMOTE_FAILED,  /* the same, for a rank that may be started again: the launcher waits for an order */
     REMOTE_LATE,    /* rank: a process of another host, for which others have waited too long */
     REMOTE_ALIVE,   /* value: the launcher's time, in milliseconds */
+    REMOTE_GONE,    /* rank, pid: a process that has ended with all that it had started */
+    REMOTE_ASKED,   /* value: an epoch; ranks ask who was lost in it */
     REMOTE_EMPTY    /* no process of the job is left on that host */
 };
 struct remote_report {
@@ -129,9 +134,11 @@ enum remote_order_kind {
     ORDER_MOVE,    /* value: number of restarts, the last on another host; text: where rank 0 waits, or "" */
     ORDER_RESTART, /* value, text: the same; rank: a rank of this host that is to be started again */
     ORDER_NOTE,    /* rank: a rank that is not started again */
-    ORDER_LATE     /* rank: a rank that is to be killed */
+    ORDER_LATE,    /* rank: a rank that is to be killed */
+    ORDER_GONE_AS, /* rank: it has ended with all that it had started; value: the number of this end on all hosts */
+    ORDER_SETTLED  /* rank: an epoch; value: ranks whose ends have numbers up to this one were lost in it */
 };
-enum { ORDER_VERSION = 2 };
+enum { ORDER_VERSION = 3 };
 extern const char *const remote_order_words[];
 struct remote_order {
     enum remote_order_kind kind;
@@ -149,6 +156,8 @@ enum guard_event {
     GUARD_ENDED,    /* rank, pid, value: wait status; if ranks are restarted, the guard waits for a command about it */
     GUARD_LATE,     /* rank: a rank of the job on another host, for which others have waited too long */
     GUARD_JOINED,   /* rank, pid: a process that --join started is now this rank */
+    GUARD_GONE,     /* with --hosts; rank, pid: it has ended with all that it had started */
+    GUARD_ASKED,    /* with --hosts; value: an epoch; ranks ask who was lost in it */
     GUARD_EXCLUDED, /* the lease has run out, and the ranks are ended */
     GUARD_EMPTY     /* value: how many processes other than ranks had to be killed; the guard's last report */
 };
@@ -168,12 +177,14 @@ enum guard_order {
     GUARD_NOTE,    /* value: a rank that has ended for good; the other ranks are told */
     GUARD_END,     /* value: a rank to be killed */
     GUARD_FINISH,  /* the job ends, and nobody can join any more */
-    GUARD_LEASE    /* until_ms: the ranks may run until then; after that the other hosts continue without this one */
+    GUARD_LEASE,   /* until_ms: the ranks may run until then; after that the other hosts continue without this one */
+    GUARD_COUNT,   /* value: a rank of the job that has ended with all that it had started; number: of this end */
+    GUARD_SETTLE   /* value: an epoch; number: ranks whose ends have numbers up to this one were lost in it */
 };
 
 enum { GUARD_TEXT = 256, GUARD_EXCLUDED_MS = 600 }; /* from the end of the lease until the ranks are killed */
 struct guard_command {
-    int32_t order, value, generation;
+    int32_t order, value, generation, number;
     int64_t until_ms; /* of CLOCK_MONOTONIC */
     char text[GUARD_TEXT];
 };

@@ -155,13 +155,17 @@ int guard_size(const struct guard *guard)
     return about.processes_of_job;
 }
 
-/* Reports a rank as lost, to those that agree on who is, only when no process of its group can continue. */
+/* Reports a rank as lost, to those that agree on who is, only when no process of its group can continue. With --hosts the
+ * launcher that was typed gives the end its number on all boards. */
 static void count_end(struct guard *guard, int rank)
 {
     struct end *end = &guard->ends[rank];
     if (!end->runs || guard->board == NULL || kill(-end->pid, 0) == 0 || errno != ESRCH) return;
     end->runs = false;
-    tutti_board_end(guard->board, guard->launch->place.first + rank);
+    if (guard->launch->remote)
+        guard_report(guard, GUARD_GONE, rank, end->pid, 0);
+    else
+        tutti_board_end(guard->board, guard->launch->place.first + rank, 0);
 }
 
 void guard_note_end(struct guard *guard, int rank, pid_t pid, int status)
@@ -333,6 +337,10 @@ static void make_board(struct guard *guard)
                                                    NULL);
     if (status != TUTTI_OK) return;
     tutti_board_allow(guard->board, launch->max_restarts);
+    if (launch->remote) tutti_board_link(guard->board, launch->heals);
+    for (int rank = 0; launch->lives != NULL && rank < place->world; rank++)
+        for (int life = 0; life < launch->lives[rank]; life++)
+            tutti_board_end(guard->board, rank, (unsigned)launch->ends);
     if (launch->generation > 0) tutti_board_move(guard->board, (unsigned)launch->generation, NULL);
     tutti_board_name(guard->board, guard->board_name, sizeof guard->board_name);
 }
@@ -374,16 +382,21 @@ static void restart_rank(struct guard *guard, const struct guard_command *comman
     struct end *end = &guard->ends[rank];
     if (end->pid == 0 || guard->pids[rank] != 0) return;
     (void)kill(-end->pid, SIGKILL);
-    if (guard->board != NULL && end->runs) tutti_board_end(guard->board, guard->launch->place.first + rank);
+    if (guard->board != NULL && end->runs && !guard->launch->remote) /* else it was counted before it was ordered */
+        tutti_board_end(guard->board, guard->launch->place.first + rank, 0);
     *end = (struct end){0};
     if (guard->board != NULL) tutti_board_restart(guard->board, guard->launch->place.first + rank);
     move(guard, command);
     start_rank(guard, rank);
 }
 
+/* With what it has left running, when it has ended itself. */
 static void end_rank(const struct guard *guard, int rank)
 {
-    if (rank >= 0 && rank < guard->launch->most && guard->pids[rank] > 0) (void)kill(-guard->pids[rank], SIGKILL);
+    if (rank < 0 || rank >= guard->launch->most) return;
+    const struct end *end = &guard->ends[rank];
+    if (guard->pids[rank] > 0) (void)kill(-guard->pids[rank], SIGKILL);
+    if (guard->pids[rank] == 0 && end->pid != 0 && end->runs) (void)kill(-end->pid, SIGKILL);
 }
 
 /* Kills ranks for which others say they have waited too long; their end is handled like any other. Late ranks of other
@@ -399,6 +412,14 @@ static void end_late(struct guard *guard)
         else
             guard_report(guard, GUARD_LATE, rank, 0, 0);
     }
+}
+
+/* Ranks of several hosts want to know who was lost in an epoch: the launcher that was typed settles that for all. */
+static void pass_question(struct guard *guard)
+{
+    unsigned asked = guard->board != NULL && guard->launch->remote ? tutti_board_asked(guard->board) : 0;
+    if (asked > guard->asked) guard_report(guard, GUARD_ASKED, -1, 0, (int)(asked - 1));
+    if (asked > guard->asked) guard->asked = asked;
 }
 
 /* Closes the ranks' ends of their output, so that the launcher sees when the ranks close theirs. They are kept if ranks
@@ -445,6 +466,12 @@ static bool obey(struct guard *guard)
     case GUARD_FINISH: joining_finish(guard); break;
     case GUARD_END: end_rank(guard, command.value); break;
     case GUARD_LEASE: guard->lease_ms = command.until_ms; break;
+    case GUARD_COUNT:
+        if (guard->board != NULL) tutti_board_end(guard->board, command.value, (unsigned)command.number);
+        break;
+    case GUARD_SETTLE:
+        if (guard->board != NULL) tutti_board_settle(guard->board, (unsigned)command.value, (unsigned)command.number);
+        break;
     }
     return true;
 }
@@ -490,7 +517,7 @@ static void serve(struct guard *guard, int child_ended)
         size_t joining = joining_poll(guard, polls + 2);
         if (poll(polls, 2 + joining, check_lease(guard)) < 0) continue;
         while (read(child_ended, &info, sizeof info) > 0)
-            if (info.ssi_signo == SIGUSR1) end_late(guard);
+            if (info.ssi_signo == SIGUSR1) end_late(guard), pass_question(guard);
         if (polls[1].revents != 0 && !obey(guard)) guard->launcher_gone = true;
         joining_serve(guard, polls + 2, joining);
     }

@@ -30,6 +30,7 @@ struct guard {
     char master[GUARD_TEXT]; /* where rank 0 waits, if its host was lost; "": as the launcher says */
     int64_t lease_ms;        /* ranks may run until then, unless it is extended; 0: no lease */
     bool excluded;           /* the lease ran out */
+    unsigned asked;          /* the last answer of tutti_board_asked */
     int32_t kills;           /* processes other than ranks that a sweep killed */
     bool sweeping;
 };

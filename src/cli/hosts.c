@@ -181,6 +181,7 @@ static void tell_flags(FILE *order, const struct run_values *values, const struc
     tell(order, "arg", values->bind);
     tell(order, "arg", "--max-restarts");
     tell_number(order, "arg", values->max_restarts);
+    if (values->keep_going) tell(order, "arg", "--keep-going");
     if (values->log_dir[0] != '\0') {
         tell(order, "arg", "--log-dir");
         tell(order, "arg", values->log_dir);
@@ -201,6 +202,9 @@ static void tell_all(FILE *stream, const struct run_values *values, const struct
     tell_number(stream, "first", host->first);
     tell_number(stream, "world", place->world);
     tell_number(stream, "generation", generation);
+    tell_number(stream, "ends", launch->ends);
+    for (int rank = 0; launch->lives != NULL && rank < place->world; rank++)
+        if (launch->lives[rank] > 0) (void)fprintf(stream, "lives %d %d\n", rank, launch->lives[rank]);
     tell_number(stream, "port", place->master_port);
     tell(stream, "master", place->master_addr);
     if (launch->hosts->key[0] != '\0') tell(stream, "env", launch->hosts->key);
@@ -439,8 +443,9 @@ bool hosts_replace(const struct run_values *values, struct launch *launch, int l
 
 /* ---- Reports --------------------------------------------------------------------------------------------------------- */
 
-static const char *const events[] = {[REMOTE_STARTED] = "started", [REMOTE_ENDED] = "ended", [REMOTE_FAILED] = "failed",
-                                     [REMOTE_LATE] = "late",       [REMOTE_ALIVE] = "alive", [REMOTE_EMPTY] = "empty"};
+static const char *const events[] = {
+    [REMOTE_STARTED] = "started", [REMOTE_ENDED] = "ended", [REMOTE_FAILED] = "failed", [REMOTE_LATE] = "late",
+    [REMOTE_ALIVE] = "alive",     [REMOTE_EMPTY] = "empty", [REMOTE_GONE] = "gone",     [REMOTE_ASKED] = "asked"};
 
 void hosts_write_report(const struct remote_report *report, char *line, size_t bytes)
 {

@@ -247,6 +247,7 @@ static void on_remote_report(void *context, int host, const struct remote_report
     struct job *job = context;
     heal_hear(job, host, report);
     if (report->event != REMOTE_ENDED || report->value == 0 || heal_is_apart(job, host)) return;
+    if (heal_drops(job, host, report)) return;
     on_rank_failed(job, hosts_name(job->launch->hosts, host), report->rank, report->pid, report->value,
                    report->follows != 0);
 }
@@ -258,8 +259,9 @@ static bool goes_on_without(struct job *job, const struct guard_report *report)
     char text[96];
     bool survived = job->values->keep_going && WIFSIGNALED(report->value) && job->ranks_left > 0;
     if (!survived || job->step != STEP_RUN) return false;
-    output_say(job->output, "rank %d (pid %d) %s; the others go on", job->launch->place.first + report->rank,
-               report->pid, job_describe(report->value, text));
+    const char *host = job->launch->place.host;
+    output_say(job->output, "rank %d%s%s (pid %d) %s; the others go on", job->launch->place.first + report->rank,
+               host == NULL ? "" : " on ", host == NULL ? "" : host, report->pid, job_describe(report->value, text));
     return true;
 }
 
@@ -269,7 +271,7 @@ void job_take_end(struct job *job, const struct guard_report *report)
     const struct job_host *host = job->heal.hosts == NULL ? NULL : &job->heal.hosts[report->rank];
     job->ended[report->rank] = true;
     if (host == NULL || !heal_is_apart(job, report->rank)) job->ranks_left--;
-    if (goes_on_without(job, report)) return;
+    if (host == NULL && goes_on_without(job, report)) return;
     if (host != NULL && (report->value != 0 || !host->begun))
         on_host_failed(job, report->rank, report->value);
     else if (report->value != 0)
@@ -325,7 +327,9 @@ static void on_exec_failed(struct job *job, const struct guard_report *report)
 
 static void on_report(struct job *job, const struct guard_report *report)
 {
-    if (report->event != GUARD_ENDED && report->event != GUARD_JOINED) settle(job);
+    if (report->event != GUARD_ENDED && report->event != GUARD_JOINED && report->event != GUARD_GONE &&
+        report->event != GUARD_ASKED)
+        settle(job);
     switch ((enum guard_event)report->event) {
     case GUARD_STARTED: open_board(job); break;
     case GUARD_START_FAILED: on_start_failed(job, report); break;
@@ -334,6 +338,8 @@ static void on_report(struct job *job, const struct guard_report *report)
     case GUARD_JOINED: on_joined(job, report); break;
     case GUARD_LATE: heal_on_late(job, report->rank); break;
     case GUARD_EXCLUDED: heal_on_excluded(job); break;
+    case GUARD_GONE: heal_on_gone(job, report); break;
+    case GUARD_ASKED: heal_on_asked(job, report->value); break;
     case GUARD_EMPTY:
         job->empty = true;
         heal_on_empty(job);
@@ -413,7 +419,7 @@ static void on_orphaned(struct job *job)
 {
     job->orphan = true;
     decide(job, SIGNAL_STATUS + SIGHUP);
-    go_down(job, job->launch->max_restarts > 0 ? STEP_KILL : STEP_TERM);
+    go_down(job, job->launch->heals ? STEP_KILL : STEP_TERM);
 }
 
 static void read_remote(struct job *job)
@@ -538,6 +544,7 @@ int job_serve(const struct run_values *values, struct launch *launch, struct out
     for (int rank = launch->size; rank < launch->most; rank++) job.ended[rank] = true;
     if (launch->hosts != NULL) output_on_report(output, on_remote_report, &job);
     while (!job.guard_gone && job.step != STEP_LEAVE) wait_for_events(&job, polls);
+    heal_finish(&job);
     finish(&job, polls);
     free(polls);
     free(job.ended);

@@ -33,13 +33,21 @@ struct quiet {
 
 /* A host, in the launcher that has started the launcher there. */
 struct job_host {
-    bool begun;       /* its launcher has reported that it began */
-    bool waits;       /* a spare host */
-    bool lost;        /* its reports are ignored */
-    bool empty;       /* its launcher has reported that nothing of the job is left there */
-    int beat;         /* the last time that it reported */
-    int64_t heard_ms; /* when that report came */
-    int64_t gone_ms;  /* its shell has ended, and its ranks have ended by this time; 0: it has not */
+    bool begun;        /* its launcher has reported that it began */
+    bool waits;        /* a spare host */
+    bool lost;         /* its reports are ignored */
+    bool dropped;      /* all its ranks were killed and the others go on: only the ends of its ranks are read */
+    bool empty;        /* its launcher has reported that nothing of the job is left there */
+    int beat;          /* the last time that it reported */
+    int64_t heard_ms;  /* when that report came */
+    int64_t gone_ms;   /* its shell has ended, and its ranks have ended by this time; 0: it has not */
+    int64_t blamed_ms; /* when others last said that they have waited too long for a rank of it; 0: never */
+};
+
+/* A rank, in the same launcher. */
+struct ended_rank {
+    bool gone; /* it has ended, all hosts were told so, and it was not started again */
+    int pid;   /* the process of its last end */
 };
 
 /* The state of job_heal.c. */
@@ -47,10 +55,12 @@ struct heal {
     struct job_host *hosts; /* [size] if this launcher has started those of other hosts */
     /* [size] failed ranks about which the other launcher was asked */
     struct guard_report *asked;
-    bool formed;          /* the job's world was formed, as some host reported */
-    int64_t heartbeat_ms; /* a host that is silent for so long is lost; 0: hosts are not watched */
-    int64_t began_ms;     /* when this launcher began */
-    int64_t beat_ms;      /* when it reports next that it lives */
+    struct ended_rank *ranks; /* [place.world] if there are `hosts` */
+    unsigned settled;         /* the last epoch + 1 for which it is settled who was lost; 0: none */
+    bool formed;              /* the job's world was formed, as some host reported */
+    int64_t heartbeat_ms;     /* a host that is silent for so long is lost; 0: hosts are not watched */
+    int64_t began_ms;         /* when this launcher began */
+    int64_t beat_ms;          /* when it reports next that it lives */
 };
 
 struct job {
@@ -100,6 +110,8 @@ bool heal_takes(struct job *job, const struct guard_report *report);
 /* They handle other reports of the guard. */
 void heal_on_late(struct job *job, int rank);
 void heal_on_excluded(struct job *job);
+void heal_on_gone(struct job *job, const struct guard_report *report);
+void heal_on_asked(struct job *job, int epoch);
 /* Called when nothing of the job is left on this host. */
 void heal_on_empty(struct job *job);
 /* Follows an order of the launcher that decides; ORDER_SIGNAL and ORDER_GONE are job.c's. */
@@ -108,10 +120,14 @@ void heal_obey(struct job *job, const struct remote_order *order);
 void heal_hear(struct job *job, int host, const struct remote_report *report);
 /* Called when a host's shell has ended before the job. Returns true if that is handled. */
 bool heal_host_ended(struct job *job, int host, int wait_status);
+/* Called when a host's last rank was killed. Returns true if the job goes on without that host. */
+bool heal_drops(struct job *job, int host, const struct remote_report *report);
 /* Returns true if a host has no ranks: it is spare, or lost. */
 bool heal_is_apart(const struct job *job, int host);
 /* Called when the job ends: spare hosts are not needed any more. */
 void heal_let_go(struct job *job);
+/* Called when all shells have ended: ends the job if hosts were lost meanwhile. */
+void heal_finish(struct job *job);
 /* Reports that this launcher lives, and looks for hosts that do not. */
 void heal_check_clock(struct job *job);
 /* Returns when heal_check_clock must be called next; INT64_MAX: never. */

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-enum { BEAT_MS = 200, MARGIN_MS = GUARD_EXCLUDED_MS + 300, TIME_MASK = 0x3fffffff };
+enum { BEAT_MS = 200, BLAMED_MS = 2000, MARGIN_MS = GUARD_EXCLUDED_MS + 300, TIME_MASK = 0x3fffffff };
 
 /* Returns true if this launcher has started those of other hosts, and watches them. */
 static bool rules_hosts(const struct job *job)
@@ -27,7 +27,7 @@ static bool rules_hosts(const struct job *job)
 /* Returns true if another launcher decides for this one. */
 static bool is_ruled(const struct job *job)
 {
-    return job->launch->remote && job->launch->max_restarts > 0;
+    return job->launch->remote && job->launch->heals;
 }
 
 bool heal_open(struct job *job)
@@ -35,21 +35,27 @@ bool heal_open(struct job *job)
     struct heal *heal = &job->heal;
     const struct launch *launch = job->launch;
     tutti_options options;
-    bool several = launch->hosts != NULL || launch->remote;
     heal->began_ms = job_now_ms();
     heal->asked = calloc((size_t)launch->most, sizeof *heal->asked);
-    if (launch->hosts != NULL) heal->hosts = calloc((size_t)launch->size, sizeof *heal->hosts);
+    if (launch->hosts != NULL) {
+        heal->hosts = calloc((size_t)launch->size, sizeof *heal->hosts);
+        heal->ranks = calloc((size_t)launch->place.world, sizeof *heal->ranks);
+        job->launch->lives = calloc((size_t)launch->place.world, sizeof *launch->lives);
+    }
     for (int host = launch->place.nodes; heal->hosts != NULL && host < launch->size; host++)
         heal->hosts[host].waits = true;
-    if (several && job->values->max_restarts > 0)
+    if (launch->heals)
         heal->heartbeat_ms = tutti_options_init(&options, NULL) == TUTTI_OK ? options.heartbeat_ms : 2000;
-    return heal->asked != NULL && (launch->hosts == NULL || heal->hosts != NULL);
+    if (launch->hosts == NULL) return heal->asked != NULL;
+    return heal->asked != NULL && heal->hosts != NULL && heal->ranks != NULL && launch->lives != NULL;
 }
 
 void heal_close(struct job *job)
 {
     free(job->heal.hosts);
+    free(job->heal.ranks);
     free(job->heal.asked);
+    if (job->launch->hosts != NULL) free(job->launch->lives);
 }
 
 bool heal_is_apart(const struct job *job, int host)
@@ -100,6 +106,11 @@ static void send_order(struct job *job, enum guard_order order, int value, int g
     job_send_order(job, &command);
 }
 
+static void send_number(struct job *job, enum guard_order order, int value, int number)
+{
+    job_send_order(job, &(struct guard_command){.order = (int32_t)order, .value = value, .number = number});
+}
+
 /* Asks the launcher that decides about a failed rank. */
 static void ask(struct job *job, const struct guard_report *report)
 {
@@ -134,6 +145,19 @@ void heal_on_late(struct job *job, int rank)
     if (is_ruled(job)) output_write_report(job->output, &late);
 }
 
+void heal_on_gone(struct job *job, const struct guard_report *report)
+{
+    struct remote_report gone = {
+        .event = REMOTE_GONE, .rank = job->launch->place.first + report->rank, .pid = report->pid};
+    output_write_report(job->output, &gone);
+}
+
+void heal_on_asked(struct job *job, int epoch)
+{
+    struct remote_report asked = {.event = REMOTE_ASKED, .value = epoch};
+    output_write_report(job->output, &asked);
+}
+
 void heal_on_excluded(struct job *job)
 {
     output_say(
@@ -161,6 +185,10 @@ void heal_obey(struct job *job, const struct remote_order *order)
 {
     int rank = order->rank - job->launch->place.first;
     bool mine = rank >= 0 && rank < job->launch->size;
+    if (order->kind == ORDER_GONE_AS)
+        send_number(job, GUARD_COUNT, order->rank, order->value);
+    else if (order->kind == ORDER_SETTLED)
+        send_number(job, GUARD_SETTLE, order->rank, order->value);
     if (!is_ruled(job)) return;
     switch (order->kind) {
     case ORDER_ALIVE: renew_lease(job, order->value); break;
@@ -182,6 +210,40 @@ void heal_obey(struct job *job, const struct remote_order *order)
 
 /* ---- Hosts ----------------------------------------------------------------------------------------------------- */
 
+/* To every host that has ranks. */
+static void tell_all_hosts(struct job *job, enum remote_order_kind kind, int rank, int value)
+{
+    const struct remote_order order = {.kind = kind, .rank = rank, .value = value};
+    for (int host = 0; host < job->launch->size; host++)
+        if (!heal_is_apart(job, host)) hosts_order(job->launch->hosts, host, &order);
+}
+
+/* Nothing of that process runs any more: this end has the next number, on all hosts. */
+static void count_end(struct job *job, int rank, int pid)
+{
+    struct launch *launch = job->launch;
+    struct ended_rank *ended = &job->heal.ranks[rank];
+    if (ended->gone || (pid != 0 && ended->pid == pid)) return; /* it is known, as one that was started again since */
+    ended->gone = true;
+    ended->pid = pid;
+    launch->ends++;
+    launch->lives[rank]++;
+    tell_all_hosts(job, ORDER_GONE_AS, rank, launch->ends);
+}
+
+static void on_gone(struct job *job, const struct remote_report *report)
+{
+    if (report->rank >= 0 && report->rank < job->launch->place.world) count_end(job, report->rank, report->pid);
+}
+
+/* The first that asks who was lost in an epoch has the answer for all: those whose ends are known by now. */
+static void on_asked(struct job *job, int epoch)
+{
+    if (epoch < 0 || (unsigned)epoch < job->heal.settled) return;
+    job->heal.settled = (unsigned)epoch + 1;
+    tell_all_hosts(job, ORDER_SETTLED, epoch, job->launch->ends);
+}
+
 /* Tells every host of a restart: the one that has the rank to restart it, the others to move. */
 static void tell_restart(struct job *job, int with, int rank, const char *master)
 {
@@ -202,18 +264,28 @@ static void on_failed(struct job *job, int host, const struct remote_report *rep
                                      .follows = report->follows,
                                      .joined = job->heal.formed};
     const char *name = hosts_name(job->launch->hosts, host);
-    if (job->step == STEP_RUN && decide_rank(job, name, &end, report->rank))
+    if (report->rank < 0 || report->rank >= job->launch->place.world) return;
+    if (job->step == STEP_RUN && decide_rank(job, name, &end, report->rank)) {
+        count_end(job, report->rank, report->pid); /* its host ends what it has left running before it obeys */
         tell_restart(job, host, report->rank, "");
-    else
+        job->heal.ranks[report->rank].gone = false;
+    } else {
         hosts_order(job->launch->hosts, host, &(struct remote_order){.kind = ORDER_NOTE, .rank = report->rank});
+    }
 }
 
-static void on_late(struct job *job, int rank)
+/* Where two hosts do not hear each other, and both are heard here, each blames the other: whoever is blamed first is not
+ * believed for a while. */
+static void on_late(struct job *job, int from, int rank)
 {
     const struct hosts *hosts = job->launch->hosts;
+    int64_t blamed_ms = job->heal.hosts[from].blamed_ms;
+    bool is_blamed = blamed_ms != 0 && job_now_ms() - blamed_ms < BLAMED_MS;
     for (int host = 0; host < job->launch->size; host++) {
         int before = rank - hosts_first(hosts, host);
         if (heal_is_apart(job, host) || before < 0 || before >= hosts_slots(hosts, host)) continue;
+        if (is_blamed && host != from) return;
+        if (host != from) job->heal.hosts[host].blamed_ms = job_now_ms();
         hosts_order(job->launch->hosts, host, &(struct remote_order){.kind = ORDER_LATE, .rank = rank});
     }
 }
@@ -221,13 +293,15 @@ static void on_late(struct job *job, int rank)
 void heal_hear(struct job *job, int host, const struct remote_report *report)
 {
     struct job_host *of = &job->heal.hosts[host];
-    if (of->lost) return;
+    if (of->lost && !(of->dropped && report->event == REMOTE_GONE)) return;
     of->heard_ms = job_now_ms();
     job->heal.formed |= report->joined != 0;
     switch (report->event) {
     case REMOTE_STARTED: of->begun = true; break;
     case REMOTE_FAILED: on_failed(job, host, report); break;
-    case REMOTE_LATE: on_late(job, report->rank); break;
+    case REMOTE_LATE: on_late(job, host, report->rank); break;
+    case REMOTE_GONE: on_gone(job, report); break;
+    case REMOTE_ASKED: on_asked(job, report->value); break;
     case REMOTE_ALIVE: of->beat = report->value; break;
     case REMOTE_EMPTY: of->empty = true; break;
     case REMOTE_ENDED: break;
@@ -254,6 +328,8 @@ static bool replace(struct job *job, int host)
             holder = spare;
             continue;
         }
+        const int first = hosts_first(job->launch->hosts, spare), count = hosts_slots(job->launch->hosts, spare);
+        for (int rank = first; rank < first + count; rank++) job->heal.ranks[rank].gone = false;
         bool moved = job->launch->place.master_addr != before;
         tell_restart(job, -1, 0, moved ? job->launch->place.master_addr : "");
         of->waits = false;
@@ -267,18 +343,43 @@ static bool replace(struct job *job, int host)
     return false;
 }
 
+/* The hosts that are left go on without it, if there are any, and that is wanted. */
+static bool goes_on_without(struct job *job, int host)
+{
+    if (!job->values->keep_going || job->ranks_left < 2 || job->step != STEP_RUN) return false;
+    job->heal.hosts[host].lost = true;
+    job->ranks_left--;
+    return true;
+}
+
+bool heal_drops(struct job *job, int host, const struct remote_report *report)
+{
+    char text[96];
+    if (!rules_hosts(job) || !WIFSIGNALED(report->value) || !goes_on_without(job, host)) return false;
+    job->heal.hosts[host].dropped = true;
+    output_say(job->output, "rank %d on %s (pid %d) %s, the last one there; the others go on", report->rank,
+               hosts_name(job->launch->hosts, host), report->pid, job_describe(report->value, text));
+    return true;
+}
+
 /* Gives up a host whose ranks have ended, by its lease or its own report. */
 static void lose(struct job *job, int host)
 {
+    const int first = hosts_first(job->launch->hosts, host), end = first + hosts_slots(job->launch->hosts, host);
     const char *against = reason_against(job, job->heal.formed);
     if (against == NULL && find_spare(job) < 0) against = "no other host waits (--spare)";
     job->heal.hosts[host].lost = true;
     hosts_close_control(job->launch->hosts, host);
     send_order(job, GUARD_END, host, 0, "");
+    for (int rank = first; rank < end; rank++) count_end(job, rank, 0);
     if (against == NULL) {
         job->restarts++;
         if (replace(job, host)) return;
         against = "no other host can be told to";
+    }
+    if (job->heal.formed && goes_on_without(job, host)) {
+        output_say(job->output, "the ranks of %s are lost; the others go on", hosts_name(job->launch->hosts, host));
+        return;
     }
     output_say(job->output, "the ranks of %s are not started again: %s", hosts_name(job->launch->hosts, host), against);
     job->ranks_left--;
@@ -290,7 +391,8 @@ bool heal_host_ended(struct job *job, int host, int wait_status)
     struct job_host *of = &job->heal.hosts[host];
     char text[96];
     if (!rules_hosts(job)) return false;
-    bool ends = job->step != STEP_RUN, failed = !ends && of->begun && wait_status != 0;
+    bool refused = !job->heal.formed && WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == CLI_USAGE;
+    bool ends = job->step != STEP_RUN, failed = !ends && of->begun && wait_status != 0 && !refused;
     if (!heal_is_apart(job, host) && (!failed || job->suspect.likely != LIKELY_NOT)) return false;
     job->ended[host] = true;
     if (of->lost || ends) return true;
@@ -307,6 +409,12 @@ void heal_let_go(struct job *job)
 {
     for (int host = 0; job->heal.hosts != NULL && host < job->launch->size; host++)
         if (job->heal.hosts[host].waits) hosts_close_control(job->launch->hosts, host);
+}
+
+void heal_finish(struct job *job)
+{
+    for (int host = 0; rules_hosts(job) && host < job->launch->size; host++)
+        if (job->heal.hosts[host].gone_ms != 0 && !job->heal.hosts[host].lost && job->step == STEP_RUN) lose(job, host);
 }
 
 /* ---- Time ------------------------------------------------------------------------------------------------------ */

@@ -27,8 +27,9 @@ struct order {
     bool done;
 };
 
-const char *const remote_order_words[] = {[ORDER_SIGNAL] = "signal",   [ORDER_ALIVE] = "alive", [ORDER_MOVE] = "move",
-                                          [ORDER_RESTART] = "restart", [ORDER_NOTE] = "note",   [ORDER_LATE] = "late"};
+const char *const remote_order_words[] = {
+    [ORDER_SIGNAL] = "signal", [ORDER_ALIVE] = "alive", [ORDER_MOVE] = "move",    [ORDER_RESTART] = "restart",
+    [ORDER_NOTE] = "note",     [ORDER_LATE] = "late",   [ORDER_GONE_AS] = "gone", [ORDER_SETTLED] = "settled"};
 
 /* It lives as long as the process: `launch` and the command line point into it. */
 static struct order order;
@@ -117,6 +118,7 @@ static int *number_named(struct order *kept, const char *kind)
     if (strcmp(kind, "tutti") == 0) return &kept->protocol;
     if (strcmp(kind, "waits") == 0) return &kept->waits;
     if (strcmp(kind, "generation") == 0) return &kept->launch->generation;
+    if (strcmp(kind, "ends") == 0) return &kept->launch->ends;
     if (strcmp(kind, "node") == 0) return &place->node;
     if (strcmp(kind, "nodes") == 0) return &place->nodes;
     if (strcmp(kind, "first") == 0) return &place->first;
@@ -132,6 +134,16 @@ static bool take_number(int *number, const char *text)
     if (end == text || *end != '\0' || value < 0 || value > NUMBER_MOST) return false;
     *number = (int)value;
     return true;
+}
+
+/* "3 2": rank 3 has ended twice before. Kept until the process ends. */
+static bool take_lives(struct launch *launch, const char *text)
+{
+    int rank, lives;
+    if (sscanf(text, "%d %d", &rank, &lives) != 2 || rank < 0 || rank >= launch->place.world) return false;
+    if (launch->lives == NULL) launch->lives = calloc((size_t)launch->place.world, sizeof *launch->lives);
+    if (launch->lives != NULL) launch->lives[rank] = lives;
+    return launch->lives != NULL;
 }
 
 /* Handles one line of the order. Returns 0 or an exit status. */
@@ -151,6 +163,8 @@ static int take_line(struct order *kept, const char *kind, const char *text)
     } else if (strcmp(kind, "job") == 0) {
         good = strlen(text) < sizeof launch->job;
         if (good) strcpy(launch->job, text);
+    } else if (strcmp(kind, "lives") == 0) {
+        good = take_lives(launch, text);
     } else if (strcmp(kind, "env") == 0) {
         good = set_variable(text);
     } else if (strcmp(kind, "arg") == 0) {
@@ -213,7 +227,7 @@ static struct remote_order read_order(const char *line)
     struct remote_order read = {.kind = ORDER_NONE};
     char word[16];
     if (sscanf(line, "%15s %d %d %255s", word, &read.rank, &read.value, read.text) < 3) return read;
-    for (int kind = ORDER_SIGNAL; kind <= ORDER_LATE; kind++)
+    for (int kind = ORDER_SIGNAL; kind <= ORDER_SETTLED; kind++)
         if (strcmp(word, remote_order_words[kind]) == 0) read.kind = (enum remote_order_kind)kind;
     return read;
 }

@@ -29,21 +29,26 @@
 /* Returns the bytes of the page without rows, for `room` processes of this host at most and `most` of the job. */
 static size_t page_bytes(int room, int most)
 {
-    size_t each = sizeof(struct note) + sizeof(struct mark) + sizeof(struct tti_ticket);
-    return sizeof(struct tti_board_page) + (size_t)room * each +
+    size_t each = sizeof(struct note) + sizeof(struct tti_ticket);
+    return sizeof(struct tti_board_page) + (size_t)room * each + (size_t)most * sizeof(struct mark) +
            tti_round_up((size_t)most * sizeof(uint32_t), sizeof(uint64_t));
+}
+
+static bool is_here(const struct tti_board_page *page, int process)
+{
+    return process >= page->first && process < page->first + page->room;
 }
 
 static struct mark *mark_of(struct tti_board_page *page, int process)
 {
-    if (process < page->first || process >= page->first + page->room) return NULL;
-    return (struct mark *)(void *)&page->notes[page->room] + (process - page->first);
+    if (process < 0 || process >= page->most) return NULL;
+    return (struct mark *)(void *)&page->notes[page->room] + process;
 }
 
 struct tti_ticket *tti_board_tickets(struct tti_board_page *page)
 {
     struct mark *marks = (struct mark *)(void *)&page->notes[page->room];
-    return (struct tti_ticket *)(void *)&marks[page->room];
+    return (struct tti_ticket *)(void *)&marks[page->most];
 }
 
 /* Returns the word of any process of the job that holds the generation + 1 in which others have waited too long for it;
@@ -156,7 +161,7 @@ void tutti_board_note(tutti_board *board, int process, int pid, int wait_status)
 {
     struct tti_board_page *page = page_of(board);
     int noted = atomic_load_explicit(&page->noted, memory_order_relaxed);
-    if (process < page->first || process >= page->first + page->room || noted == page->room) return;
+    if (!is_here(page, process) || noted == page->room) return;
     page->notes[noted] = (struct note){.process = process, .pid = pid, .status = wait_status};
     atomic_store_explicit(&page->noted, noted + 1, memory_order_release);
 }
@@ -172,12 +177,12 @@ bool tutti_board_follows(const tutti_board *board, int process)
     return mark != NULL && atomic_load_explicit(&mark->follows, memory_order_relaxed) != 0;
 }
 
-void tutti_board_end(tutti_board *board, int process)
+void tutti_board_end(tutti_board *board, int process, unsigned number)
 {
     struct tti_board_page *page = page_of(board);
     struct mark *mark = mark_of(page, process);
     if (mark == NULL) return;
-    uint32_t end = atomic_load_explicit(&page->ends, memory_order_relaxed) + 1;
+    uint32_t end = number != 0 ? number : atomic_load_explicit(&page->ends, memory_order_relaxed) + 1;
     uint64_t lives = (atomic_load_explicit(&mark->ended, memory_order_relaxed) >> 32) + 1;
     atomic_store_explicit(&mark->ended, lives << 32 | end, memory_order_release);
     atomic_store_explicit(&page->ends, end, memory_order_release);
@@ -187,6 +192,24 @@ void tutti_board_allow(tutti_board *board, int restarts_most)
 {
     page_of(board)->restarts_most = restarts_most;
     page_of(board)->watches = true;
+}
+
+void tutti_board_link(tutti_board *board, bool decides)
+{
+    page_of(board)->linked = true;
+    page_of(board)->decides = decides;
+}
+
+unsigned tutti_board_asked(const tutti_board *board)
+{
+    const struct tti_board_page *page = (const struct tti_board_page *)(void *)board->mapping.base;
+    uint32_t asked = atomic_load_explicit(&page->asked, memory_order_acquire);
+    return asked > atomic_load_explicit(&page->lost, memory_order_relaxed) >> 32 ? asked : 0;
+}
+
+void tutti_board_settle(tutti_board *board, unsigned epoch, unsigned number)
+{
+    atomic_store_explicit(&page_of(board)->lost, (uint64_t)(epoch + 1) << 32 | number, memory_order_release);
 }
 
 void tutti_board_restart(tutti_board *board, int process)
@@ -446,7 +469,7 @@ bool tti_board_end(const char *name, const char *job, const struct tti_board *se
 {
     struct tti_board board;
     struct tti_board_page *page = tti_board_open_page(&board, name, job);
-    bool can = page != NULL && page->watches && (page->restarts_most > 0 || mark_of(page, process) != NULL);
+    bool can = page != NULL && page->watches && (page->decides || is_here(page, process));
     _Atomic uint32_t *late = can ? late_of(page, process) : NULL;
     if (late != NULL) atomic_store_explicit(late, seen->generation + 1, memory_order_release);
     bool told = late != NULL && kill((pid_t)page->keeper, SIGUSR1) == 0;
@@ -460,9 +483,26 @@ static const struct mark *mark_at(const struct tti_board *board, int process)
     return none ? NULL : mark_of((struct tti_board_page *)(uintptr_t)board->page, process);
 }
 
-bool tti_board_has(const struct tti_board *board, int process)
+bool tti_board_is_here(const struct tti_board *board, int process)
 {
-    return mark_at(board, process) != NULL && board->page->watches;
+    return mark_at(board, process) != NULL && is_here(board->page, process);
+}
+
+bool tti_board_counts(const struct tti_board *board, int process)
+{
+    return mark_at(board, process) != NULL && board->page->watches &&
+           (board->page->linked || is_here(board->page, process));
+}
+
+bool tti_board_decides(const struct tti_board *board, int process)
+{
+    return mark_at(board, process) != NULL && board->page->watches &&
+           (board->page->decides || is_here(board->page, process));
+}
+
+bool tti_board_is_linked(const struct tti_board *board)
+{
+    return board != NULL && board->page != NULL && board->page->linked;
 }
 
 uint32_t tti_board_lives(const struct tti_board *board, int process)
@@ -487,19 +527,37 @@ bool tti_board_has_ended(const struct tti_board *board, int process, uint32_t li
     return tti_board_was_lost(board, process, life, atomic_load_explicit(&board->page->ends, memory_order_acquire));
 }
 
-bool tti_board_settle(const char *name, const char *job, uint32_t epoch, uint32_t *ends)
+static uint64_t settle_here(struct tti_board_page *page, uint32_t epoch)
 {
-    struct tti_board board;
-    struct tti_board_page *page = tti_board_open_page(&board, name, job);
-    if (page == NULL) return false;
     uint64_t mine = (uint64_t)(epoch + 1) << 32 | atomic_load_explicit(&page->ends, memory_order_acquire);
     uint64_t settled = atomic_load_explicit(&page->lost, memory_order_acquire);
     while (settled >> 32 < epoch + 1 && !atomic_compare_exchange_weak_explicit(
                                             &page->lost, &settled, mine, memory_order_acq_rel, memory_order_acquire)) {}
-    if (settled >> 32 < epoch + 1) settled = mine;
+    return settled >> 32 < epoch + 1 ? mine : settled;
+}
+
+/* Asks the launchers once for each epoch, and gives what they have settled so far. */
+static uint64_t settle_everywhere(struct tti_board_page *page, uint32_t epoch)
+{
+    uint32_t asked = atomic_load_explicit(&page->asked, memory_order_relaxed);
+    uint64_t settled = atomic_load_explicit(&page->lost, memory_order_acquire);
+    if (settled >> 32 > epoch) return settled;
+    while (asked <= epoch && !atomic_compare_exchange_weak_explicit(&page->asked, &asked, epoch + 1,
+                                                                    memory_order_release, memory_order_relaxed)) {}
+    if (asked <= epoch) (void)kill((pid_t)page->keeper, SIGUSR1);
+    return settled;
+}
+
+tutti_status tti_board_settle(const char *name, const char *job, uint32_t epoch, uint32_t *ends)
+{
+    struct tti_board board;
+    struct tti_board_page *page = tti_board_open_page(&board, name, job);
+    if (page == NULL) return TUTTI_ERR_EPOCH;
+    uint64_t settled = page->linked ? settle_everywhere(page, epoch) : settle_here(page, epoch);
     *ends = (uint32_t)settled;
     tti_board_close(&board);
-    return settled >> 32 == epoch + 1;
+    if (settled >> 32 <= epoch) return TUTTI_IN_PROGRESS;
+    return settled >> 32 == epoch + 1 ? TUTTI_OK : TUTTI_ERR_EPOCH;
 }
 
 int tti_board_size(const struct tti_board *board)

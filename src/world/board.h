@@ -13,7 +13,8 @@
  * meet in the end. A process is noted only if it is not started again.
  *
  * For ranks that agree who is lost, the end of a process is a fact. Ends are counted and numbered: the first rank that
- * asks who was lost in an epoch settles for all up to which number.
+ * asks who was lost in an epoch settles for all up to which number. Launchers of several hosts that know each other tell
+ * all ends to all; one of them gives the numbers, and settles.
  *
  * A process that is told in an operation that another rank is the cause notes this: if both have failed, it was not the
  * first, in whatever order they end.
@@ -81,16 +82,23 @@ bool tti_board_end(const char *name, const char *job, const struct tti_board *se
 /* Returns the rows in which ranks show what they do, mapped for writing; NULL: there is no board of this job. Given
  * back by tti_board_close. */
 struct tti_rows *tti_board_open_rows(struct tti_board *board, const char *name, const char *job);
-/* has: returns true if the launcher watches this process: it counts its ends, and ends it when others have waited too
- * long. lives: returns how often it has ended. has_ended: returns true if it has ended since it joined, when it had
+/* counts: returns true if the launcher counts the ends of this process. is_here: returns true if it is one of this
+ * host. decides: returns true if a launcher decides whether the process goes on, and ends it when others have waited too
+ * long. */
+bool tti_board_counts(const struct tti_board *board, int process);
+bool tti_board_is_here(const struct tti_board *board, int process);
+bool tti_board_decides(const struct tti_board *board, int process);
+/* Returns true if launchers of several hosts tell each other which processes have ended, which takes them a while. */
+bool tti_board_is_linked(const struct tti_board *board);
+/* lives: returns how often the process has ended. has_ended: returns true if it has ended since it joined, when it had
  * ended `life` times. was_lost: returns true if that end was among the first `ends` of all. */
-bool tti_board_has(const struct tti_board *board, int process);
 uint32_t tti_board_lives(const struct tti_board *board, int process);
 bool tti_board_has_ended(const struct tti_board *board, int process, uint32_t life);
 bool tti_board_was_lost(const struct tti_board *board, int process, uint32_t life, uint32_t ends);
 /* Writes: settles that processes which have ended by now are the lost ones of this epoch, unless that was settled
- * before. Returns false if there is no board, or a later epoch was settled. */
-bool tti_board_settle(const char *name, const char *job, uint32_t epoch, uint32_t *ends);
+ * before. IN_PROGRESS: the launchers of all hosts were asked, and have not answered yet. ERR_EPOCH: there is no board, or
+ * a later epoch was settled. */
+tutti_status tti_board_settle(const char *name, const char *job, uint32_t epoch, uint32_t *ends);
 /* Returns a poll's time, shortened if there is a board to read. */
 int tti_board_poll_ms(const struct tti_board *board, int poll_ms);
 

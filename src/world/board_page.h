@@ -17,7 +17,8 @@ struct note {
     int32_t unused;               /* aligns the marks behind it, which have 8 bytes */
 };
 
-/* State of one process of this host, which its ranks and the launcher write. */
+/* State of one process of the job, which its ranks and the launcher write. Of a process of another host only the ends are
+ * known, if the launchers of the hosts tell each other. */
 struct mark {
     _Atomic int32_t follows; /* the process was told that another one is the cause; it sets this itself */
     _Atomic int32_t restarts;
@@ -41,16 +42,19 @@ struct tti_board_page {
     _Atomic uint32_t finished;   /* the job ends, and takes nobody in any more */
     int32_t keeper;              /* the process that keeps the board */
     int32_t watches;             /* the keeper counts all ends, and ends processes that are late */
+    int32_t linked;              /* the keeper also counts the ends on other hosts; all hosts number them alike */
+    int32_t decides;             /* a launcher decides which processes of the job go on */
     int32_t restarts_most;       /* 0: a process that has ended is not started again */
     _Atomic uint32_t generation; /* how often processes were started again */
     _Atomic uint32_t formed;     /* the epoch after the last one in which a world was formed; 0: none was */
     _Atomic uint32_t ends;       /* ends of processes so far; counted after they are in the process's mark */
     _Atomic uint64_t lost;       /* see tti_board_settle: an epoch + 1, and below it the number of ends */
+    _Atomic uint32_t asked;      /* if linked: the epoch + 1 of which ranks want to know who was lost */
     _Atomic int32_t noted;       /* how many notes there are; only the launcher's guard writes it */
     _Atomic int32_t excluded; /* the launcher that decides does not hear this host; the others may go on without it */
     /* where process 0 waits after its host was lost; written before the generation. "": where it was at first */
     char master[MASTER_BYTES];
-    /* [room] notes in the order in which processes ended; behind them marks [room] (mark_of), tickets [room],
+    /* [room] notes in the order in which processes ended; behind them marks [most] (mark_of), tickets [room],
      * late [most] (late_of), and rows */
     _Alignas(8) struct note notes[];
 };

@@ -75,7 +75,10 @@ tool run -n 2 --keep-going bash -c 'kill -9 $$'
 check 'all are killed' 137 "$STATUS"
 tool run -n 2 --keep-going bash -c 'exit 3'
 check 'a status is a failure' 3 "$STATUS"
-tool run --hosts a,b --keep-going true
-check 'several hosts' 2 "$STATUS"
-matches 'several hosts are refused' 'jobs of one host' "$ERR"
+make_shell
+for victim in 0 3; do
+    TUTTI_HOST_PROCESSES=2 tool run --hosts 127.0.0.1,127.0.0.2 --ssh ./shell -n 2 --keep-going --no-prefix "$program" $victim 3
+    check "several hosts, rank $victim: status" 0 "$STATUS"
+    matches "several hosts, rank $victim: goes on" '^step 5: 3 ranks, epoch 1$' "$OUT"
+done
 finish

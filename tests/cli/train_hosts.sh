@@ -6,7 +6,7 @@
 # this one; the remote shell is a script that runs its command here.
 source "$(dirname "$0")/run.bash"
 [ -z "${SANITIZE:-}" ] || { echo 'skip: its parts are tested with sanitizers by heal_hosts and the tests of trainers'; exit 77; }
-export TUTTI_HOST_PROCESSES=2
+export TUTTI_HOST_PROCESSES=2 TUTTI_HEARTBEAT_MS=5000 # a loaded machine may be silent for a while
 cat >shell <<'SHELL'
 #!/usr/bin/env bash
 echo "$$ $1" >>launchers

@@ -210,7 +210,8 @@ static tutti_status join_cluster(const struct tti_cluster_launch *launch, const 
         if (restarts && launch->address != NULL && launch->address[0] != '\0')
             attempt.address = find_root(launch->address, &board, address, sizeof address);
         tutti_status status = tti_cluster_join(&attempt, options, area_size, cluster, error);
-        if ((restarts || tti_board_grows(&board)) && !tried && status == TUTTI_OK)
+        bool tells = restarts || tti_board_grows(&board) || tti_board_is_linked(&board);
+        if (tells && !tried && status == TUTTI_OK)
             tti_board_form(options->board, launch->job, (*cluster)->local_ranks[0].world->segment->epoch);
         again = restarts && !tried && status != TUTTI_OK && attempt.sequel.epoch > 0 &&
                 error->system_errno != TTI_WORLD_WHOLE && begins_anew(&board, error);

@@ -13,8 +13,9 @@
 #define MS INT64_C(1000000)
 enum {
     SLEEP_MS = 2,
-    GRACE_MS = 1000,  /* and its deadline again: so much longer a rank waits for the one that coordinates */
-    CONFIRM_MS = 1000 /* in which the launcher says that a process has ended whose connections have */
+    GRACE_MS = 1000,   /* and its deadline again: so much longer a rank waits for the one that coordinates */
+    CONFIRM_MS = 1000, /* in which the launcher says that a process has ended whose connections have; */
+    DECIDE_MS = 3000   /* and a heartbeat: those of several hosts wait until a silent host has ended its ranks */
 };
 
 static void send_frame(void *context, int to, const void *message, size_t bytes)
@@ -26,12 +27,12 @@ static void send_frame(void *context, int to, const void *message, size_t bytes)
 
 /* ---- What the launcher knows ---------------------------------------------------------------------------------------- */
 
-/* NULL: no launcher of this host watches that rank. */
+/* NULL: no launcher tells this host when that rank ends. */
 static const struct tti_cluster_rank *watched(const tutti_comm *comm, int rank)
 {
     const struct tti_cluster *cluster = comm->lanes->net->cluster;
     const struct tti_cluster_rank *found = cluster == NULL ? NULL : &cluster->ranks[tti_member(comm, rank)];
-    return found != NULL && tti_board_has(&cluster->board, found->process) ? found : NULL;
+    return found != NULL && tti_board_counts(&cluster->board, found->process) ? found : NULL;
 }
 
 static const struct tti_board *board_of(const tutti_comm *comm)
@@ -52,6 +53,16 @@ static bool all_watched(const tutti_comm *comm)
     return true;
 }
 
+/* True if a launcher decides for all ranks who goes on, and ends the others. */
+static bool all_ruled(const tutti_comm *comm)
+{
+    for (int rank = 0; rank < comm->size; rank++) {
+        const struct tti_cluster_rank *found = watched(comm, rank);
+        if (found == NULL || !tti_board_decides(board_of(comm), found->process)) return false;
+    }
+    return true;
+}
+
 /* ---- The machine --------------------------------------------------------------------------------------------------- */
 
 /* With the lock held. NULL: no memory, or there are too many ranks. Where no launcher ends those
@@ -60,7 +71,7 @@ static struct tti_agree *machine_of(struct tti_lanes *lanes)
 {
     const tutti_comm *comm = lanes->comm;
     if (lanes->agree == NULL && tti_agree_bytes(comm->size) <= TTI_NET_SAID)
-        lanes->agree = tti_agree_create(comm->rank, comm->size, !all_watched(comm), send_frame, lanes);
+        lanes->agree = tti_agree_create(comm->rank, comm->size, !all_ruled(comm), send_frame, lanes);
     return lanes->agree;
 }
 
@@ -72,28 +83,37 @@ void tti_lanes_hear_agree(struct tti_lanes *lanes, int peer, const struct tti_as
 
 /* ---- Who is lost --------------------------------------------------------------------------------------------------- */
 
-/* Each rank hears of a loss by itself. Where one launcher has started all, they take the answer that the first who asked was given
+/* True once the launchers have said who was lost in this comm's epoch, or will not say it. */
+static bool is_settled(tutti_comm *comm, int cause)
+{
+    const tutti_options *options = &comm->world->options;
+    uint32_t ends;
+    if (cause >= 0 && !has_ended(comm, cause)) return false;
+    tutti_status status = tti_board_settle(options->board, options->job, comm->traits.era.made, &ends);
+    if (status == TUTTI_OK) comm->lanes->lost_ends = (uint64_t)ends + 1;
+    return status != TUTTI_IN_PROGRESS;
+}
+
+/* Each rank hears of a loss by itself. Where launchers know who has ended, all take the answer that the first who asked was given
  * there: who had ended by then. */
 void tti_lanes_settle_lost(tutti_comm *comm)
 {
     struct tti_lanes *lanes = comm->lanes;
-    const tutti_options *options = &comm->world->options;
     const tutti_error *failure = &comm->area->failure;
     bool asks = comm->traits.of_epoch && !lanes->lost_asked && all_watched(comm);
     if (!asks || atomic_load_explicit(&comm->area->broken, memory_order_acquire) != TTI_BROKEN) return;
-    int64_t until_ns = tti_now_ns() + CONFIRM_MS * MS;
+    bool waits = tti_board_is_linked(board_of(comm)) && all_ruled(comm);
+    int64_t longest_ms = waits ? DECIDE_MS + comm->world->options.heartbeat_ms : CONFIRM_MS;
+    int64_t until_ns = tti_now_ns() + longest_ms * MS;
     lanes->lost_asked = true;
     int cause = failure->status == TUTTI_ERR_PEER_LOST ? failure->peer : -1;
-    while (cause >= 0 && !has_ended(comm, cause)) {
-        if (tti_now_ns() >= until_ns) { /* a thread, whose process goes on, or a child of it does: later, perhaps */
-            lanes->lost_asked = false;
+    while (!is_settled(comm, cause)) {
+        if (tti_now_ns() >= until_ns || tti_board_excluded(board_of(comm))) {
+            lanes->lost_asked = false; /* a thread, whose process goes on, or a child of it does: later, perhaps */
             return;
         }
         tti_wait_turn();
     }
-    uint32_t ends;
-    if (tti_board_settle(options->board, options->job, comm->traits.era.made, &ends))
-        lanes->lost_ends = (uint64_t)ends + 1;
 }
 
 bool tti_lanes_was_lost(const struct tti_lanes *lanes, int rank)
@@ -116,17 +136,46 @@ struct agreeing {
     uint32_t number;
     int64_t began_ns;
     bool reported;
-    bool led; /* this rank has coordinated */
+    bool led;     /* this rank has coordinated */
+    bool ruled;   /* a launcher decides who goes on */
+    bool accused; /* it was asked to end those that seem to be lost, and live as far as it knows */
 };
 
-/* With the lock held: tells the machine who is gone. */
-static void note_gone(const struct agreeing *agreeing)
+/* A rank of another host that does not answer may live, and take this one for lost: only the launcher knows. */
+static bool may_live(const struct agreeing *agreeing, int rank)
+{
+    const struct tti_cluster_rank *found = agreeing->ruled ? watched(agreeing->comm, rank) : NULL;
+    return found != NULL && !tti_board_is_here(board_of(agreeing->comm), found->process) &&
+           !has_ended(agreeing->comm, rank);
+}
+
+/* Asks the launcher to end a rank. */
+static void accuse(const struct agreeing *agreeing, int rank, const char *why)
 {
     const tutti_comm *comm = agreeing->comm;
+    const tutti_options *options = &comm->world->options;
+    struct tti_board now = *board_of(comm);
+    const struct tti_cluster_rank *found = watched(comm, rank);
+    now.generation = tti_board_generation(&now); /* others may have been started again since this world was joined */
+    if (tti_board_has_ended(&now, found->process, found->life)) return; /* its connections will tell */
+    bool ends = tti_board_end(options->board, options->job, &now, found->process);
+    tti_log(TUTTI_WARN, "rank %d: rank %d %s: %s", comm->rank, rank, why,
+            ends ? "its process is ended" : "its launcher, which is to end it, does not answer");
+}
+
+/* With the lock held: tells the machine who is gone. */
+static void note_gone(struct agreeing *agreeing)
+{
+    const tutti_comm *comm = agreeing->comm;
+    bool accuses = !agreeing->accused && tti_now_ns() - agreeing->began_ns >= CONFIRM_MS * MS;
+    agreeing->accused |= accuses;
     for (int rank = 0; rank < comm->size; rank++) {
         enum tti_presence presence = rank == comm->rank ? TTI_PEER_HERE : comm->peers->presence(comm, rank);
-        if (presence == TTI_PEER_LOST || presence == TTI_PEER_LEFT)
+        if (presence != TTI_PEER_LOST && presence != TTI_PEER_LEFT) continue;
+        if (presence == TTI_PEER_LEFT || !may_live(agreeing, rank))
             tti_agree_gone(agreeing->agree, rank, presence == TTI_PEER_LOST);
+        else if (accuses)
+            accuse(agreeing, rank, "does not answer any more");
     }
 }
 
@@ -159,24 +208,15 @@ static void report(struct agreeing *agreeing, int64_t waited_ns)
 /* On those that do not come. A launcher that watches them ends them, which is then seen; else they are taken for gone. */
 static void give_up(struct agreeing *agreeing)
 {
-    const tutti_comm *comm = agreeing->comm;
-    const tutti_options *options = &comm->world->options;
-    if (!all_watched(comm)) {
+    char why[96];
+    if (!agreeing->ruled) {
         tti_agree_expire(agreeing->agree, true);
         return;
     }
-    struct tti_board now = *board_of(comm);
-    now.generation = tti_board_generation(&now); /* others may have been started again since this world was joined */
-    for (int rank = 0; rank < comm->size; rank++) {
-        const struct tti_cluster_rank *late = watched(comm, rank);
-        if (!tti_agree_awaits(agreeing->agree, rank) ||
-            tti_board_has_ended(&now, late->process, late->life)) /* its connections will tell */
-            continue;
-        bool ends = tti_board_end(options->board, options->job, &now, late->process);
-        tti_log(TUTTI_WARN, "rank %d: rank %d did not come to %s within %lld ms: %s", comm->rank, rank,
-                tti_kind_name(agreeing->call->kind), (long long)agreeing->call->deadline_ms,
-                ends ? "its process is ended" : "its launcher, which is to end it, does not answer");
-    }
+    snprintf(why, sizeof why, "did not come to %s within %lld ms", tti_kind_name(agreeing->call->kind),
+             (long long)agreeing->call->deadline_ms);
+    for (int rank = 0; rank < agreeing->comm->size; rank++)
+        if (tti_agree_awaits(agreeing->agree, rank)) accuse(agreeing, rank, why);
 }
 
 /* Whoever coordinates acts when its time is up; the others give it more. */
@@ -214,6 +254,8 @@ static tutti_status poll(struct agreeing *agreeing)
         status = take(agreeing, &result);
     else if (agreeing->comm->lanes->no_memory)
         status = TUTTI_ERR_MEMORY;
+    else if (agreeing->ruled && tti_board_excluded(board_of(agreeing->comm)))
+        status = TUTTI_ERR_EXCLUDED;
     else
         status = check_time(agreeing);
     tti_net_unlock(net);
@@ -249,7 +291,7 @@ static tutti_status begin(struct agreeing *agreeing)
 
 tutti_status tti_wire_agree(tutti_comm *comm, struct tti_agreement *agreement)
 {
-    struct agreeing agreeing = {.comm = comm, .call = agreement, .began_ns = tti_now_ns()};
+    struct agreeing agreeing = {.comm = comm, .call = agreement, .began_ns = tti_now_ns(), .ruled = all_ruled(comm)};
     tti_net_lock(comm->lanes->net);
     tutti_status status = begin(&agreeing);
     tti_net_unlock(comm->lanes->net);
