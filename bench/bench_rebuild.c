@@ -3,11 +3,12 @@
  * How long a world takes to be whole again: from the death of ranks to the end of the first collective of the next epoch, on the
  * slowest rank. Each round some ranks die, the others rebuild; sums are checked in each epoch.
  *
- *     tutti run -n 8 --max-restarts 1000 build/bench_rebuild [ROUNDS [HOW [WHERE [AT_ONCE [SEED]]]]]
+ *     tutti run -n 8 --max-restarts 1000 build/bench_rebuild [ROUNDS [HOW [WHERE [AT_ONCE [SEED [VICTIM]]]]]]
  *
  * HOW: kill, abort, segv, exit, stop (which is late, and killed by the others), mixed.
  * WHERE: barrier (right behind one: what is measured), all_reduce, broadcast, all_gather, reduce_scatter, all_to_all, send, agree,
- * rebuild (while the world is rebuilt for another rank's sake), mixed. AT_ONCE: how many die, of more; rank 0 is among them in every third round.
+ * rebuild (while the world is rebuilt for another rank's sake), mixed. AT_ONCE: how many die, of more. VICTIM: the first of them in
+ * every round, as 0, which coordinates; else another one each time, and rank 0 is among them in every third round.
  *
  * Prints a line, and ends with status 0 if every round healed, all sums were right, and no descriptor or mapping was left open.
  */
@@ -35,6 +36,7 @@ enum { PLACES = sizeof places / sizeof *places, WAYS = sizeof ways / sizeof *way
 
 struct plan {
     int rounds, how, where, at_once;
+    int victim; /* -1: another one each time */
     uint64_t seed;
 };
 
@@ -76,6 +78,7 @@ static bool dies(const struct plan *plan, int round, int rank, int size)
 {
     uint64_t first = random_of(plan->seed, (uint64_t)round) % (uint64_t)size;
     if (round % 3 == 0) first = 0;
+    if (plan->victim >= 0) first = (uint64_t)plan->victim;
     return (rank + size - (int)first) % size < plan->at_once;
 }
 
@@ -257,10 +260,22 @@ static void report(const struct state *state, const struct plan *plan)
         if (state->times[round] > 0) times[count++] = state->times[round];
     if (tutti_rank(state->comm) != 0 || count == 0) return;
     double middle = median(times, count); /* sorts */
-    printf("%d ranks, %d rounds of %d x %s in %s, epoch %d: whole again after %.1f ms (median), %.1f (99%%), %.1f "
+    char victim[32] = "";
+    if (plan->victim >= 0) snprintf(victim, sizeof victim, " from rank %d", plan->victim);
+    printf("%d ranks, %d rounds of %d x %s in %s%s, epoch %d: whole again after %.1f ms (median), %.1f (99%%), %.1f "
            "(most)\n",
-           tutti_size(state->comm), plan->rounds, plan->at_once, ways[plan->how], places[plan->where],
+           tutti_size(state->comm), plan->rounds, plan->at_once, ways[plan->how], places[plan->where], victim,
            (int)tutti_epoch(state->comm), middle, times[count * 99 / 100], times[count - 1]);
+}
+
+/* A whole number below the size; anything else is a mistake. */
+static int read_victim(const char *text, int size)
+{
+    char *end;
+    long victim = strtol(text, &end, 10);
+    if (end != text && *end == '\0' && victim >= 0 && victim < size) return (int)victim;
+    fprintf(stderr, "bench_rebuild: VICTIM is a rank below %d, not \"%s\"\n", size, text);
+    exit(2);
 }
 
 static int work(tutti_comm *world, int argc, char **argv)
@@ -270,7 +285,8 @@ static int work(tutti_comm *world, int argc, char **argv)
                         .how = find(ways, WAYS, argc > 2 ? argv[2] : "kill"),
                         .where = find(places, PLACES, argc > 3 ? argv[3] : "barrier"),
                         .at_once = argc > 4 ? atoi(argv[4]) : 1,
-                        .seed = argc > 5 ? strtoull(argv[5], NULL, 10) : 1};
+                        .seed = argc > 5 ? strtoull(argv[5], NULL, 10) : 1,
+                        .victim = argc > 6 ? read_victim(argv[6], tutti_size(world)) : -1};
     struct state state = {.comm = world, .world = world, .fresh = tutti_epoch(world) > 0, .times = times};
     if (plan.rounds < 1 || plan.rounds > MOST || plan.at_once < 1 || plan.at_once >= tutti_size(world)) return 2;
     bool whole = state.fresh && check_sum(world) == TUTTI_OK && meet(&state) == TUTTI_OK;

@@ -21,11 +21,11 @@ for victim in 0 2; do
     done
 done
 
-# heals RANKS HOW WHERE AT_ONCE, over $transport
+# heals RANKS HOW WHERE AT_ONCE [VICTIM], over $transport
 heals() {
-    tool run -n "$1" --max-restarts 1000 --transport $transport --no-prefix "$bench" $rounds "$2" "$3" "$4" 3
+    tool run -n "$1" --max-restarts 1000 --transport $transport --no-prefix "$bench" $rounds "$2" "$3" "$4" 3 "${@:5}"
     check "status: $*, $transport" 0 "$STATUS"
-    matches "healed: $*, $transport" "^$1 ranks, $rounds rounds of $4 x $2 in $3, epoch [0-9]+" "$OUT"
+    matches "healed: $*, $transport" "^$1 ranks, $rounds rounds of $4 x $2 in $3${5:+ from rank $5}, epoch [0-9]+" "$OUT"
     [ "$STATUS" = 0 ] || tail -3 <<<"$ERR"
 }
 for transport in shm tcp; do
@@ -35,6 +35,7 @@ for transport in shm tcp; do
     for how in abort segv exit; do heals 3 $how all_reduce 1; done
     for where in agree rebuild; do TUTTI_DEADLINE_MS=10000 heals 3 mixed $where 1; done
     heals 8 kill barrier 2
+    for where in barrier rebuild; do heals 3 kill $where 1 0; done # the one that coordinates, each time
     [ -n "$SANITIZE" ] || heals 3 stop all_reduce 1
 
     # Ranks that are threads share their process's fate.
