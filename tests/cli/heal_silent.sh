@@ -3,50 +3,9 @@
 # ctest: timeout=120 waits
 # A host that falls silent: three hosts, which are network namespaces joined by virtual cables, and a fourth for the launcher, which
 # reaches them by a real ssh. A cable is pulled: the others are told, and go on with the host that waits; the ranks that are cut off
-# are told so and ended, and do not go on when the cable is back.
-self=$(realpath "$0")
-[ -z "${SANITIZE:-}" ] || { echo 'skip: what it measures is the time of programs without sanitizers'; exit 77; }
-sshd=$(PATH=$PATH:/usr/sbin:/sbin command -v sshd) || { echo 'skip: sshd is not installed (Debian: openssh-server)'; exit 77; }
-for need in ssh ssh-keygen ip nsenter unshare; do
-    command -v $need >/dev/null || { echo "skip: $need is not installed (Debian: openssh-client, iproute2, util-linux)"; exit 77; }
-done
-if [ "${1:-}" != inside ]; then
-    [ "$(id -u)" = 0 ] || { echo 'skip: only root may lay cables between namespaces and serve ssh there'; exit 77; }
-    unshare --net --mount true 2>/dev/null || { echo 'skip: namespaces may not be made here'; exit 77; }
-    exec unshare --net --mount bash "$self" inside
-fi
-source "$(dirname "$self")/run.bash"
-trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$DIR"' EXIT
-
-# ---- Hosts
-mount -t tmpfs none /run && mkdir /run/sshd
-for key in host user; do ssh-keygen -q -t ed25519 -N '' -f $key || exit 1; done
-cat >sshd.conf <<END
-HostKey $DIR/host
-AuthorizedKeysFile $DIR/user.pub
-PidFile none
-UsePAM no
-StrictModes no
-PermitRootLogin yes
-PasswordAuthentication no
-KbdInteractiveAuthentication no
-END
-printf 'Host *\n  IdentityFile %s\n  IdentitiesOnly yes\n  UserKnownHostsFile %s\n  GlobalKnownHostsFile /dev/null\n' \
-    "$DIR/user" "$DIR/known" >config
-ip link add br0 type bridge 2>/dev/null || { echo 'skip: bridges (ip link add type bridge) cannot be made here'; exit 77; }
-ip addr add 10.77.0.254/24 dev br0 && ip link set br0 up && ip link set lo up
-for number in 1 2 3; do
-    unshare --net sleep 600 &
-    HOLDER=$!
-    elsewhere() { [ "$(readlink "/proc/$HOLDER/ns/net")" != "$(readlink /proc/self/ns/net)" ]; }
-    within 20 elsewhere
-    ip link add cable$number type veth peer name eth0 netns $HOLDER || exit 1
-    ip link set cable$number master br0 up
-    nsenter -t $HOLDER -n sh -c "ip addr add 10.77.0.$number/24 dev eth0; ip link set eth0 up; ip link set lo up"
-    nsenter -t $HOLDER -n "$sshd" -D -e -f sshd.conf -o ListenAddress=10.77.0.$number 2>>sshd.log &
-    echo "10.77.0.$number $(cut -d' ' -f1,2 host.pub)" >>known
-    within 30 timeout 10 ssh -F config -o BatchMode=yes 10.77.0.$number true 2>>ssh.log || { cat sshd.log ssh.log; exit 1; }
-done
+# are told so and ended, and do not go on when the cable is back. GATE=N pulls each cable N times and checks the promised times, on a
+# machine that does little else.
+source "$(dirname "$0")/namespaces.bash"
 
 # ---- The job
 cat >steps.c <<'C'
@@ -90,8 +49,9 @@ int main(int argc, char **argv) { return tutti_main(work, argc, argv); }
 C
 sed -i 's/#include <stdio.h>/#include <limits.h>\n#include <stdio.h>/' steps.c
 compile steps
-now_ms() { awk '{printf "%d", $1 * 1000}' /proc/uptime; }
 
+TOLD_MS=5000 WHOLE_MS=10000 # a loaded machine takes longer than is promised
+[ -z "${GATE:-}" ] || TOLD_MS=2500 WHOLE_MS=5000
 # silence HOST ITS_RANKS: pulls its cable
 silence() {
     local host=$1 ranks=$2 began lost whole
@@ -109,8 +69,9 @@ silence() {
     check "host $host: the ranks that are cut off are ended" 0 $?
     lost=$(($(sort -n lost | head -1 | cut -d' ' -f1) - began)) whole=$(($(tail -1 epochs | cut -d' ' -f1) - began))
     echo "host $host: first told after $lost ms, whole again after $whole ms"
-    check "host $host: told within 2.5 s (here 10)" 1 $((lost < 10000))
-    check "host $host: whole within 5 s (here 20)" 1 $((whole < 20000))
+    check "host $host: told within $TOLD_MS ms" 1 $((lost <= TOLD_MS))
+    check "host $host: whole within $WHOLE_MS ms" 1 $((whole <= WHOLE_MS))
+    TOLD+=("$lost") WHOLE+=("$whole")
     ip link set "cable$host" up
     touch stop
     ended $job
@@ -122,6 +83,11 @@ silence() {
     within 20 gone all
     check "host $host: nothing is left" 0 $?
 }
-silence 2 '2 3'
-silence 1 '0 1'
+most() { printf '%s\n' "$@" | sort -n | tail -1; }
+TOLD=() WHOLE=()
+for ((round = 0; round < ${GATE:-1}; round++)); do
+    silence 2 '2 3'
+    silence 1 '0 1'
+done
+echo "${#TOLD[@]} silent hosts: told after $(most "${TOLD[@]}") ms at most, whole again after $(most "${WHOLE[@]}") ms at most"
 finish

@@ -154,6 +154,16 @@ begin 6 "${three[@]}" --max-restarts 9 ./steps again
 slay 1 4
 within 60 lines_in ranks 8
 within 60 grep -q '^[1-9]' <(tail -n +2 sizes)
+kill -USR1 $JOB # each host shows its own ranks
+restarted() { [ "$(grep -Ec '^tutti run: +[14] .* 1  (#|joined)' err.txt)" = 2 ]; }
+within 60 restarted
+check 'again: SIGUSR1 shows who was started again' 0 $?
+check 'again: SIGUSR1 shows every rank' 6 "$(grep -Ec '^tutti run: +[0-5] .* [01]  (#|joined)' err.txt)"
+for host in 1 2 3; do
+    "$TUTTI" top --once "$(launcher_of 127.0.0.$host)" >top.txt 2>&1
+    check "again: tutti top on host $host" 0 $?
+    matches "again: tutti top on host $host: its ranks" "^job .*, ranks $((2 * host - 2)) to $((2 * host - 1)) of 6 .*, 2 restarts of 9" "$(cat top.txt)"
+done
 finish_job again
 same again 4 '(1|4|1 4)'
 begin 6 "${three[@]}" --grace-ms 3000 ./steps
