@@ -200,6 +200,65 @@ static void test_calibrated(void)
                made.update_seconds, half);
 }
 
+/* ---- Stages ------------------------------------------------------------------------------------------------------ */
+
+static const char *const unit_names[UNITS] = {"wte",      "h.0.ln_1", "h.0.ln_2", "h.1.ln_1", "h.1.ln_2", "h.2.ln_1",
+                                              "h.2.ln_2", "h.3.ln_1", "h.3.ln_2", "ln_f",     "lm_head"};
+
+/* The least that the longest of so many stages can take of the units from `first` on: all cuts there are. */
+static double least_longest(const tutti_pipeline_times *units, int first, int stages)
+{
+    double least = INFINITY, sum = 0;
+    if (stages == 1) {
+        for (int i = first; i < UNITS; i++) sum += units[i].forward;
+        return sum;
+    }
+    for (int end = first + 1; end <= UNITS - (stages - 1); end++) {
+        sum += units[end - 1].forward;
+        least = fmin(least, fmax(sum, least_longest(units, end, stages - 1)));
+    }
+    return least;
+}
+
+/* What the longest stage takes, of those that begin with the layers named: "h.1.ln_1,ln_f"; negative: one is no unit's first. */
+static double longest(const tutti_pipeline_times *units, const char *stages)
+{
+    double most = 0, sum = 0;
+    for (int i = 0; i < UNITS; i++) {
+        const size_t length = strcspn(stages, ",");
+        if (strlen(unit_names[i]) == length && strncmp(unit_names[i], stages, length) == 0) {
+            stages += length + (stages[length] == ',');
+            sum = 0;
+        }
+        sum += units[i].forward;
+        most = fmax(most, sum);
+    }
+    return *stages == '\0' ? most : -1;
+}
+
+/* The stage that takes longest takes as little as it can, whatever units take. */
+static void test_balanced(void)
+{
+    tutti_pipeline_times units[UNITS];
+    tutti_train_costs costs = costs_of(units, UNITS);
+    uint32_t state = 1;
+    for (int trial = 0; trial < 60; trial++)
+        for (int pipe = 2; pipe <= 8; pipe++) {
+            const tutti_train_layout layout = {1, 1, pipe, 1, 0, "1f1b", pipe, 1, false, false};
+            tutti_train_estimate made = {0};
+            tutti_error error;
+            for (int i = 0; i < UNITS; i++) {
+                state = state * 1664525u + 1013904223u;
+                units[i] = (tutti_pipeline_times){.forward = trial % 3 == 0 ? 1 + (state >> 16) % 3
+                                                                            : (state >> 16) + 1};
+            }
+            CHECK_THAT(estimate(small_gpt(), &layout, &costs, &made, &error) == TUTTI_OK, "%s", error.text);
+            const double least = least_longest(units, 0, pipe), has = longest(units, made.stages);
+            CHECK_THAT(fabs(has / least - 1) < 1e-6, "%d stages, %s: the longest takes %g, not %g", pipe, made.stages,
+                       has, least);
+        }
+}
+
 /* Ranks that share the width meet 4 times per block, with sequence 8 times, and twice more where it is computed again; and for
  * the ends (test_tensor counts how often they do). */
 static void test_meetings(void)
@@ -422,6 +481,7 @@ int main(void)
     for (int ranks = 1; ranks <= 16; ranks++) test_list(ranks, ranks % 3 == 0 ? 5 : 16);
     test_times();
     test_calibrated();
+    test_balanced();
     test_meetings();
     test_recompute();
     test_hosts();

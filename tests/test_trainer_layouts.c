@@ -36,6 +36,7 @@ struct trial {
     const char *pipeline;
     int64_t micro, accumulate, threads;
     bool processes, sequence, recompute;
+    const char *save; /* in the folder, at the end; NULL: nowhere */
 };
 
 static tutti_train_options options_of(const struct trial *trial)
@@ -111,9 +112,18 @@ static void run(const struct trial *trial, void (*body)(tutti_comm *, void *), v
 
 /* ---- The same bits --------------------------------------------------------------------------------------------- */
 
+static const char *save_path(const struct trial *trial, char path[128])
+{
+    path[0] = '\0';
+    if (trial->save != NULL) snprintf(path, 128, "%s/%s", folder, trial->save);
+    return path;
+}
+
 static void run_alone(tutti_comm *comm, void *context)
 {
     tutti_train_options options = options_of(context);
+    char path[128];
+    options.save = save_path(context, path);
     train(comm, &options, STEPS, alone);
 }
 
@@ -122,6 +132,8 @@ static void run_same(tutti_comm *comm, void *context)
     const struct trial *trial = context;
     tutti_train_options options = options_of(trial);
     struct outcome outcome = {0};
+    char path[128];
+    options.save = save_path(trial, path);
     if (!train(comm, &options, STEPS, &outcome)) return;
     CHECK_THAT(memcmp(&outcome, alone, sizeof outcome) == 0,
                "rank %d of %s, zero %lld, %s, %lld micro-batches, %lld passes: loss %.17g, norm %.17g, held out %.17g, "
@@ -130,6 +142,31 @@ static void run_same(tutti_comm *comm, void *context)
                (long long)options.accumulate, outcome.losses[STEPS - 1], outcome.norms[STEPS - 1], outcome.validation,
                (unsigned long long)outcome.hash, alone->losses[STEPS - 1], alone->norms[STEPS - 1], alone->validation,
                (unsigned long long)alone->hash);
+}
+
+static bool same_file(const char *one, const char *other, int step, const char *name)
+{
+    char command[400];
+    snprintf(command, sizeof command, "cmp %s/%s/step-%08d/%s %s/%s/step-%08d/%s", folder, one, step, name, folder,
+             other, step, name);
+    return system(command) == 0;
+}
+
+static bool same_files(const char *one, const char *other, int step)
+{
+    return same_file(one, other, step, "model.safetensors") && same_file(one, other, step, "optimizer.safetensors");
+}
+
+/* Its checkpoint's tensors too are those of one rank. */
+static void run_and_compare_files(struct trial *trial)
+{
+    char command[160];
+    trial->save = "same";
+    run(trial, run_same, trial);
+    CHECK_THAT(same_files("whole", "same", STEPS), "%s, zero %lld, %s: other tensors in the checkpoint", trial->mesh,
+               (long long)trial->zero, trial->pipeline == NULL ? "no table" : trial->pipeline);
+    snprintf(command, sizeof command, "rm -rf %s/same", folder);
+    CHECK_THAT(system(command) == 0, "%s", command);
 }
 
 static const char *const tables[] = {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"};
@@ -191,7 +228,7 @@ static void test_mesh(int data, int shard, int pipe, int tensor)
                                   .threads = 1 + table % 2,
                                   .accumulate = 1 + (data * shard < 4 && table % 2)};
             if (table == 2) trial.accumulate = 1;
-            run(&trial, run_same, &trial);
+            run_and_compare_files(&trial);
         }
 }
 
@@ -226,14 +263,6 @@ static void run_saved(tutti_comm *comm, void *context)
     CHECK_THAT(saved->until < STEPS || outcome.hash == alone->hash, "%s: other weights than in one go", saved->name);
 }
 
-static bool same_file(int step, const char *name)
-{
-    char command[400];
-    snprintf(command, sizeof command, "cmp %s/one/step-%08d/%s %s/other/step-%08d/%s", folder, step, name, folder, step,
-             name);
-    return system(command) == 0;
-}
-
 /* One mesh after each step: the run is stopped there, and goes on on the next. */
 static void test_saved(void)
 {
@@ -245,8 +274,8 @@ static void test_saved(void)
         struct saved alone_saved = {&one, "one", (uint64_t)step}, other = {&meshes[step - 1], "other", (uint64_t)step};
         run(&one, run_saved, &alone_saved);
         run(other.trial, run_saved, &other);
-        CHECK_THAT(same_file(step, "model.safetensors") && same_file(step, "optimizer.safetensors"),
-                   "step %d, %s: other tensors in the checkpoint", step, other.trial->mesh);
+        CHECK_THAT(same_files("one", "other", step), "step %d, %s: other tensors in the checkpoint", step,
+                   other.trial->mesh);
     }
 }
 
@@ -304,7 +333,7 @@ static void run_shrunk(tutti_comm *comm, void *context)
 
 int main(void)
 {
-    static struct trial one = {.ranks = 1, .mesh = ""};
+    static struct trial one = {.ranks = 1, .mesh = "", .save = "whole"};
     static struct trial cube = {.ranks = 8, .mesh = "data=2,pipe=2,tensor=2", .pipeline = "zb-h1"};
     static struct trial sharded = {.ranks = 8, .mesh = "data=4,pipe=2", .zero = 3, .micro = 2};
     char command[128];

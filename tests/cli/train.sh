@@ -388,6 +388,8 @@ check 'resumed after Ctrl-C: the same weights' "$(grep ^weights <<<"$OUT")" "$re
 tool train gpt "${SMALL[@]}" --steps $((at + 5)) --save stop --resume --schedule constant --seed 7
 matches 'what changes the run is said' 'resuming with another seed: 7, the checkpoint has ' "$ERR"
 matches 'nothing left to do is said' "^step $((at + 5)) is taken already: --steps $((at + 5)) says where to end$" "$OUT"
+tool train gpt "${SMALL[@]}" --steps $((at + 6)) --save stop --resume --schedule constant --type bf16
+matches 'another type is said' '^tutti warn: resuming with another type: bf16, the checkpoint has f32$' "$ERR"
 
 # A terminal that goes away, or who reads the output: the same
 "$TUTTI" train gpt "${SMALL[@]}" --steps 1000000 --save hung --metrics hung.jsonl >out.txt 2>err.txt &
