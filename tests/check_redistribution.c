@@ -9,7 +9,7 @@
 #include <string.h>
 #include <tutti/layout.h>
 
-enum { DIMENSIONS = 2, MESH = 2, PLACEMENTS = 4, SIZES = 5, RANKS = 8 };
+enum { DIMENSIONS = 2, MESH = 4, PLACEMENTS = 4, SIZES = 5, RANKS = 8 };
 
 /* ---- Layouts, element by element ------------------------------------------------------------------------------- */
 
@@ -19,7 +19,7 @@ struct point {
 
 static struct point point_of(const tutti_layout *layout, int rank)
 {
-    struct point point = {{0, 0}};
+    struct point point = {{0}};
     for (int m = layout->mesh_dimensions; m-- > 0; rank /= layout->along[m].size)
         point.at[m] = rank % layout->along[m].size;
     return point;
@@ -47,16 +47,17 @@ struct test {
     int rank, ranks;
     int64_t elements;
     int *from_owner[MESH], *to_owner[MESH]; /* [elements] of the dimensions that cut */
-    char name[320];
+    char name[520];
 };
 
 static void test_fill(struct test *test)
 {
-    char from[140], to[140];
+    char from[240], to[240];
     tutti_layout_describe(&test->from, from, sizeof from);
     tutti_layout_describe(&test->to, to, sizeof to);
     snprintf(test->name, sizeof test->name, "rank %d: %s to %s", test->rank, from, to);
-    test->elements = test->from.shape[0] * test->from.shape[1];
+    test->elements = 1;
+    for (int d = 0; d < test->from.dimensions; d++) test->elements *= test->from.shape[d];
     for (int m = 0; m < test->from.mesh_dimensions; m++) {
         test->from_owner[m] = calloc((size_t)test->elements + 1, sizeof(int));
         test->to_owner[m] = calloc((size_t)test->elements + 1, sizeof(int));
@@ -329,9 +330,10 @@ static void shape(struct test *test, int number, int ranks)
     if (number / (8 * SIZES) % 2 != 0) test->to.sections[dimension] = 1;
 }
 
+static const char *const names[MESH] = {"one", "two", "three", "four"};
+
 static void run_mesh(tutti_comm *comm, int dimensions, const int *sizes, int stride, int *number)
 {
-    static const char *const names[] = {"one", "two"};
     struct test test = {.rank = tutti_rank(comm), .ranks = tutti_size(comm)};
     int layouts = dimensions == 1 ? PLACEMENTS : PLACEMENTS * PLACEMENTS;
     if (!CHECK_THAT(tutti_mesh_create(comm, names, sizes, dimensions, &test.mesh) == TUTTI_OK, "mesh")) return;
@@ -353,5 +355,73 @@ void redistribution_cases(tutti_comm *comm, int stride)
     for (int first = 1; first <= ranks; first++) {
         const int sizes[2] = {first, ranks / first};
         if (ranks % first == 0) run_mesh(comm, 2, sizes, stride, &number);
+    }
+}
+
+/* ---- More dimensions ------------------------------------------------------------------------------------------- */
+
+/* The same numbers on every rank. */
+struct dice {
+    uint64_t seed, drawn;
+};
+
+static int draw(struct dice *dice, int below)
+{
+    return (int)(tti_draw(dice->seed, dice->drawn++) % (uint64_t)below);
+}
+
+/* Sizes whose product is the number of ranks, some of them 1. */
+static void draw_mesh(struct dice *dice, int ranks, int dimensions, int *sizes)
+{
+    for (int m = 0; m < dimensions; m++) sizes[m] = 1;
+    for (int factor = 2; ranks > 1; factor++)
+        for (; ranks % factor == 0; ranks /= factor) sizes[draw(dice, dimensions)] *= factor;
+}
+
+static void draw_placements(struct dice *dice, tutti_layout *layout)
+{
+    for (int m = 0; m < layout->mesh_dimensions; m++) {
+        const int which = draw(dice, 2 + layout->dimensions);
+        layout->along[m].placement = which == 0 ? TUTTI_REPLICATED : which == 1 ? TUTTI_PARTIAL : TUTTI_SHARDED;
+        layout->along[m].dimension = which > 1 ? which - 2 : 0;
+    }
+}
+
+static void draw_layouts(struct dice *dice, struct test *test)
+{
+    enum { ARRAY = 3, LARGEST = 7 };
+    int64_t extents[ARRAY];
+    int sections[ARRAY];
+    const int dimensions = 1 + 2 * draw(dice, 2);
+    for (int d = 0; d < dimensions; d++) {
+        sections[d] = 1 + draw(dice, 2);
+        extents[d] = (draw(dice, 12) == 0 ? 0 : 1 + draw(dice, dimensions == 1 ? 5 * LARGEST : LARGEST)) * sections[d];
+    }
+    (void)tutti_layout_init(&test->from, test->mesh, dimensions, extents, NULL);
+    test->to = test->from;
+    for (int d = 0; d < dimensions; d++) {
+        test->from.sections[d] = sections[d];
+        test->to.sections[d] = draw(dice, 2) == 0 ? sections[d] : 1;
+        test->from.grains[d] = draw(dice, 3) == 0 ? 2 : 0;
+    }
+    draw_placements(dice, &test->from);
+    draw_placements(dice, &test->to);
+}
+
+void redistribution_draws(tutti_comm *comm, int count, uint64_t seed)
+{
+    enum { EACH = 8 };
+    struct dice dice = {seed, 0};
+    for (int i = 0; i < count; i += EACH) {
+        struct test test = {.rank = tutti_rank(comm), .ranks = tutti_size(comm)};
+        const int dimensions = 3 + draw(&dice, 2);
+        int sizes[MESH];
+        draw_mesh(&dice, test.ranks, dimensions, sizes);
+        if (!CHECK_THAT(tutti_mesh_create(comm, names, sizes, dimensions, &test.mesh) == TUTTI_OK, "mesh")) return;
+        for (int k = 0; k < EACH; k++) {
+            draw_layouts(&dice, &test);
+            run_test(&test, comm);
+        }
+        tutti_mesh_free(test.mesh);
     }
 }

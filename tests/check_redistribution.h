@@ -12,4 +12,7 @@
  * and dimension, sections, grains, and sizes 0, 1, one less and one more than the ranks, and a prime. */
 void redistribution_cases(tutti_comm *comm, int stride);
 
+/* So many cases that are drawn: meshes of three and four dimensions, arrays of one and three. */
+void redistribution_draws(tutti_comm *comm, int count, uint64_t seed);
+
 #endif

@@ -16,6 +16,12 @@ static void run_cases(tutti_comm *comm, void *context)
     redistribution_cases(comm, *(const int *)context);
 }
 
+/* Of 8 ranks three dimensions have 2 each, of 6 there are 2 and 3. */
+static void run_draws(tutti_comm *comm, void *context)
+{
+    redistribution_draws(comm, *(const int *)context, 1);
+}
+
 /* ---- What one says of itself ----------------------------------------------------------------------------------- */
 
 static const char *const names[] = {"data", "tensor"};
@@ -227,6 +233,8 @@ int main(void)
     int strides[] = {slow ? 149 : 31, slow ? 1999 : 499};
     conf_begin();
     for (int size = 1; size <= 8; size++) run(CONF_THREADS, size, run_cases, &strides[size > 4 && slow]);
+    int drawn = slow ? 32 : 160;
+    for (int size = 4; size <= 8; size += 2) run(CONF_THREADS, size, run_draws, &drawn);
     run(CONF_PROCESSES, 3, run_cases, &strides[1]);
     run(CONF_PROCESSES, 4, run_cases, &strides[1]);
     run(CONF_PAIRS, 6, run_cases, &strides[1]);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * ctest: timeout=1200 labels=full
  *
- * Every redistribution of test_redistribute.c, on 1 to 8 threads.
+ * Every redistribution of test_redistribute.c, on 1 to 8 threads, and many more on meshes of three and four dimensions.
  */
 #include "check_redistribution.h"
 #include "conformance_world.h"
@@ -10,6 +10,7 @@ static void run_cases(tutti_comm *comm, void *context)
 {
     (void)context;
     redistribution_cases(comm, 1);
+    redistribution_draws(comm, 4000, 2);
 }
 
 int main(void)

@@ -215,6 +215,84 @@ static void test_arguments(void)
     CHECK_THAT(tutti_train_plan(NULL, 2, 0, &other, NULL) == TUTTI_ERR_ARGUMENT, "no options");
 }
 
+/* ---- Formulas ---------------------------------------------------------------------------------------------------- */
+/* Elements of a GPT on one of `tensor` ranks that share its width, written apart from the model: all widths are multiples of 16,
+ * so nothing is padded. */
+
+enum { LAYERS = 4, WIDTH = 64, VOCABULARY = 256, CONTEXT = 16 };
+
+/* Norms and the biases behind a sum over the width are on every rank, everything else is cut. */
+static size_t block_elements(size_t tensor)
+{
+    const size_t d = WIDTH, norms = 2 * 2 * d, biases = 2 * d;
+    return norms + biases + (3 * d * (d + 1) + d * d + 4 * d * (d + 1) + 4 * d * d) / tensor;
+}
+
+struct stage_elements {
+    size_t own, tied; /* weights that are trained here; the copy of the embedding that the loss reads */
+};
+
+/* Stage `at` of `pipe`, which have `blocks` of the model's. */
+static struct stage_elements stage_elements(int at, int pipe, size_t blocks, size_t tensor)
+{
+    const size_t embedding = VOCABULARY * WIDTH / tensor;
+    struct stage_elements elements = {.own = blocks * block_elements(tensor)};
+    if (at == 0) elements.own += embedding + CONTEXT * WIDTH;
+    if (at == pipe - 1) elements.own += 2 * WIDTH;
+    if (at == pipe - 1 && pipe > 1) elements.tied = embedding;
+    return elements;
+}
+
+/* What the ranks of data have together, in elements, of one stage and one part of the width. */
+static void check_stage(const tutti_train_options *options, int data, int pipe, int tensor, int at, size_t blocks)
+{
+    const struct stage_elements wanted = stage_elements(at, pipe, blocks, (size_t)tensor);
+    size_t parameters = 0, gradients = 0, states = 0;
+    for (int d = 0; d < data; d++) {
+        tutti_train_about about;
+        tutti_error error;
+        const int rank = (d * pipe + at) * tensor + tensor - 1;
+        if (!CHECK_THAT(tutti_train_plan(options, data * pipe * tensor, rank, &about, &error) == TUTTI_OK,
+                        "%s, rank %d: %s", options->mesh, rank, error.text))
+            return;
+        parameters += about.parameter_bytes / 4;
+        gradients += about.gradient_bytes / 4;
+        states += about.optimizer_bytes / 8;
+    }
+    const size_t each = (size_t)data, all = wanted.own + wanted.tied;
+    const int64_t zero = options->zero;
+    CHECK_THAT(parameters == (zero >= 3 ? wanted.own : each * all) &&
+                   gradients == (zero >= 2 ? 1 : each) * wanted.own && states == (zero >= 1 ? 1 : each) * wanted.own,
+               "mesh %s, zero %lld, stage %d: %zu weights, %zu gradients, %zu states; by the formula %zu and %zu tied",
+               options->mesh, (long long)zero, at, parameters, gradients, states, wanted.own, wanted.tied);
+}
+
+/* The ledger of layouts with pipe and tensor, to the byte: 16 for each weight of f32 with Adam, 4 for a tied copy, which with
+ * zero 3 is a buffer. */
+static void test_formulas(void)
+{
+    static const char *const stages[] = {"", "", "h.2.ln_1", "h.1.ln_1,h.3.ln_1", "h.1.ln_1,h.2.ln_1,h.3.ln_1"};
+    static const size_t blocks[][4] = {{0}, {4}, {2, 2}, {1, 2, 1}, {1, 1, 1, 1}};
+    tutti_train_options options = small_gpt();
+    char mesh[64];
+    options.layers = LAYERS;
+    options.heads = options.width_grains = 4;
+    options.width = WIDTH;
+    options.vocabulary = VOCABULARY;
+    options.context = CONTEXT;
+    options.batch = options.grains = 4;
+    options.mesh = mesh;
+    for (int tensor = 1; tensor <= 4; tensor *= 2)
+        for (int pipe = 1; pipe <= 4; pipe++)
+            for (int data = 1; data <= 2; data++)
+                for (options.zero = 0; options.zero <= (data > 1 ? 3 : 0); options.zero++) {
+                    snprintf(mesh, sizeof mesh, "data=%d,pipe=%d,tensor=%d", data, pipe, tensor);
+                    options.stages = stages[pipe];
+                    options.micro = pipe > 1; /* no sums that wait */
+                    for (int at = 0; at < pipe; at++) check_stage(&options, data, pipe, tensor, at, blocks[pipe][at]);
+                }
+}
+
 /* A model far larger than any memory, and ranks that nobody has. */
 static void test_large(void)
 {
@@ -243,6 +321,7 @@ int main(void)
     CHECK(file >= 0 && write_table(table));
     test_arguments();
     test_large();
+    test_formulas();
     for (int ranks = 1; ranks <= 4; ranks++) {
         struct conf_world world = {.ranks = CONF_THREADS, .size = ranks, .direct = 1, .attach = 1, .body = all_meshes};
         conf_world_run(&world);

@@ -31,6 +31,7 @@ struct trial {
     int64_t zero, accumulate, fast, sequence;
     const char *save; /* NULL: nothing is saved */
     int64_t resume, until;
+    int64_t heads; /* and as many width grains; 0: 4 */
 };
 
 static tutti_train_options small(const struct trial *trial)
@@ -45,6 +46,10 @@ static tutti_train_options small(const struct trial *trial)
     options.batch = 13;
     options.grains = 8;
     options.width_grains = 4;
+    if (trial->heads > 0) {
+        options.heads = options.width_grains = trial->heads;
+        options.width = 8 * trial->heads;
+    }
     options.dropout = 0.1;
     options.steps = STEPS;
     options.warmup = 2;
@@ -155,6 +160,27 @@ static void test_meshes(void)
         struct trial trial = meshes[i].trial;
         if (trial.mesh == NULL) trial.mesh = "";
         run(i % 4 == 2 ? CONF_PROCESSES : CONF_THREADS, meshes[i].size, run_trial, &trial);
+    }
+}
+
+/* As many ranks along tensor as a test has, and a number that is no power of two. */
+static void test_wide(void)
+{
+    static const struct {
+        int size;
+        struct trial trial;
+    } meshes[] = {{1, {.mesh = "", .heads = 6}},
+                  {3, {.mesh = "tensor=3", .heads = 6, .zero = 1}},
+                  {6, {.mesh = "tensor=6", .heads = 6}},
+                  {6, {.mesh = "tensor=6", .heads = 6, .accumulate = 2, .sequence = 1}},
+                  {1, {.mesh = "", .heads = 8}},
+                  {8, {.mesh = "tensor=8", .heads = 8}},
+                  {8, {.mesh = "tensor=8", .heads = 8, .accumulate = 2, .sequence = 1}},
+                  {8, {.mesh = "data=2,tensor=4", .heads = 8, .zero = 3}}};
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+        struct trial trial = meshes[i].trial;
+        run(i % 4 == 2 ? CONF_PROCESSES : CONF_THREADS, meshes[i].size, meshes[i].size == 1 ? run_alone : run_trial,
+            &trial);
     }
 }
 
@@ -295,6 +321,7 @@ int main(void)
     alone = mmap(NULL, sizeof *alone, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     conf_begin();
     CHECK_THAT(mkdtemp(folder) != NULL && alone != MAP_FAILED, "a folder and memory");
+    test_wide();
     run(CONF_THREADS, 1, run_alone, &one);
     test_meshes();
     test_saved();
