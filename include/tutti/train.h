@@ -369,6 +369,14 @@ TUTTI_API tutti_status tutti_server_pull(tutti_server *server);
 TUTTI_API tutti_status tutti_server_leave(tutti_server *server);
 TUTTI_API tutti_status tutti_server_join(tutti_server *server);
 
+/* Where the launcher starts lost ranks again (tutti_comm_can_rebuild), the loss of one is ERR_PEER_LOST for pushes and for
+ * tutti_server_serve, and nothing was changed by such a push. Then all call tutti_comm_rebuild, and this on the new world;
+ * a worker that was started again calls tutti_server_create meanwhile, and tutti_server_pull after it. The values, and the
+ * steps of the others, are as before, and the push is made again. If it fails with ERR_PEER_LOST, since another rank was
+ * lost, it can be called on the next world. ERR_UNSUPPORTED: a server was lost, with its part of the parameters. To be
+ * called before the old comm is freed. */
+TUTTI_API tutti_status tutti_server_renew(tutti_server *server, tutti_comm *comm);
+
 /* Why the last call has failed; tutti_explain tells it too. */
 TUTTI_API const tutti_error *tutti_server_error(const tutti_server *server);
 
@@ -616,7 +624,7 @@ typedef struct tutti_train_about {
     size_t parameter_bytes, gradient_bytes, optimizer_bytes, activation_bytes, communication_bytes;
     size_t saving_bytes; /* with save_async: the copy that is written while training goes on */
     size_t copy_bytes;   /* copies for going on after a loss: of what this rank has, and of what another one has */
-    /* after a loss: "memory", "start", or the checkpoint's path; NULL: there was none since the trainer was made */
+    /* after a loss: "memory", "start", "servers", or the checkpoint's path; NULL: there was none since the trainer was made */
     const char *restored_from;
 } tutti_train_about;
 

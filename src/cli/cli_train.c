@@ -42,7 +42,8 @@ static const struct cli_flag train_flags[] = {
           "under tutti run --max-restarts: kill=2@step=50 kills rank 2 before step 50, if that process is there since "
           "the beginning; in place of step, gradients, update and save do so in the midst of them. Several with "
           "commas between them. Then the same training is done again undisturbed, and the exit status is 0 only if "
-          "it gives the same weights"},
+          "it gives the same weights; with --staleness, whose weights differ from run to run, only if all workers have "
+          "the same"},
      .offset = offsetof(struct train_values, drill),
      .value = "KILLS"},
     {.row = {.name = NULL}},
@@ -162,8 +163,6 @@ static int read_values(int argc, char **argv, struct train_words *words)
         return cli_refuse("train", "--metrics - and --plot - both write to stdout; give one of them a file");
     if (values.timeline[0] != '\0' && values.options.server > 0)
         return cli_refuse("train", "--timeline does not go with --server: workers do not take steps together");
-    if (values.drill[0] != '\0' && values.options.server > 0)
-        return cli_refuse("train", "--drill does not go with --server: lost workers are done without there");
     if (cli_is_stdout(values.timeline)) return cli_refuse("train", "--timeline needs a file");
     if (values.options.resume && values.options.save[0] == '\0')
         return cli_refuse("train", "--resume needs --save: the folder of the checkpoints to go on from");

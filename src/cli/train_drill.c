@@ -74,10 +74,6 @@ int train_read_drill(struct train_values *values)
 int train_check_world(const struct train_values *values, tutti_comm *world)
 {
     const bool says = tutti_rank(world) == 0;
-    if (values->options.server > 0 && tutti_comm_can_rebuild(world))
-        return says ? cli_refuse("train", "--server does not go with tutti run --max-restarts: lost workers are done "
-                                          "without, as with --keep-going")
-                    : CLI_USAGE;
     if (values->kill_count > 0 && !tutti_comm_can_rebuild(world))
         return says ? cli_refuse("train", "--drill needs a launcher that starts lost ranks again: tutti run "
                                           "--max-restarts 3 -n 4 tutti train … --drill …")
@@ -86,6 +82,13 @@ int train_check_world(const struct train_values *values, tutti_comm *world)
         if (values->kills[i].rank >= tutti_size(world))
             return says ? cli_refuse("train", "--drill %s: there is no rank %d; the job has %d", values->drill,
                                      values->kills[i].rank, tutti_size(world))
+                        : CLI_USAGE;
+    for (int i = 0; i < values->kill_count; i++)
+        if (values->kills[i].rank >= tutti_size(world) - values->options.server)
+            return says ? cli_refuse("train",
+                                     "--drill %s: rank %d is a parameter server, which takes no steps; the loss of one "
+                                     "ends the run",
+                                     values->drill, values->kills[i].rank)
                         : CLI_USAGE;
     return CLI_GO_ON;
 }
@@ -109,9 +112,12 @@ tutti_status train_undisturbed(const struct train_values *values, tutti_comm *wo
     options.save_async = false;
     options.copy_every = 0;
     tutti_status status = tutti_trainer_create(world, &options, &trainer, error);
-    for (int64_t i = 0; i < options.steps && status == TUTTI_OK; i++) status = tutti_trainer_step(trainer, NULL);
+    const bool serves = status == TUTTI_OK && tutti_trainer_serves(trainer);
+    if (serves) status = tutti_trainer_serve(trainer);
+    for (int64_t i = 0; i < options.steps && status == TUTTI_OK && !serves; i++)
+        status = tutti_trainer_step(trainer, NULL);
     if (status != TUTTI_OK && trainer != NULL) *error = *tutti_trainer_error(trainer);
-    *hash = status == TUTTI_OK ? tutti_trainer_hash(trainer) : 0;
+    *hash = status == TUTTI_OK && !serves ? tutti_trainer_hash(trainer) : 0;
     tutti_trainer_free(trainer);
     return status;
 }

@@ -99,7 +99,7 @@ static bool is_lost(const struct loop *loop, tutti_status status)
 {
     return (status == TUTTI_ERR_PEER_LOST || status == TUTTI_ERR_CANCELLED || status == TUTTI_ERR_BROKEN ||
             status == TUTTI_ERR_EPOCH || status == TUTTI_ERR_TIMEOUT) &&
-           asked->options.server == 0 && tutti_comm_can_rebuild(loop->world);
+           tutti_comm_can_rebuild(loop->world);
 }
 
 /* Reports an error on one rank: the lowest one, or the only one that knows. */
@@ -117,7 +117,7 @@ static int failed(const struct loop *loop, const tutti_error *error)
 static int failed_alone(const struct loop *loop, const tutti_error *error)
 {
     const bool shared = error->status == TUTTI_ERR_DIVERGED && asked->options.staleness == 0;
-    if (shared || tutti_rank(loop->world) == 0) return failed(loop, error);
+    if (shared || tutti_rank(loop->world) == 0 || is_lost(loop, error->status)) return failed(loop, error);
     tutti_error named = *error;
     (void)snprintf(named.text, sizeof named.text, "rank %d: %.440s", tutti_rank(loop->world), error->text);
     return cli_blame("train", &named);
@@ -280,6 +280,24 @@ static struct train_machine measure_machine(tutti_comm *world)
     return told ? all : (struct train_machine){0};
 }
 
+/* Finds the hash to compare with: that of an undisturbed run; with staleness, that of worker 0. */
+static tutti_status find_expected(const struct loop *loop, uint64_t *expected, tutti_error *error)
+{
+    if (asked->options.staleness == 0) return train_undisturbed(asked, loop->world, expected, error);
+    *expected = loop->hash;
+    tutti_status status = tutti_broadcast(loop->world, expected, expected, 1, TUTTI_U64, 0);
+    if (status != TUTTI_OK) *error = *tutti_comm_error(loop->world);
+    return status;
+}
+
+/* Returns true on all ranks if all workers have that hash; servers have no weights. */
+static bool all_same(const struct loop *loop, uint64_t expected)
+{
+    const bool serves = tutti_rank(loop->world) >= tutti_size(loop->world) - asked->options.server;
+    uint64_t all = 0;
+    return tutti_comm_agree(loop->world, serves || expected == loop->hash, &all) == TUTTI_OK && all == 1;
+}
+
 /* Reports at the very end if the drill was passed. */
 static int judge_drill(const struct loop *loop)
 {
@@ -287,19 +305,19 @@ static int judge_drill(const struct loop *loop)
     tutti_error error;
     const bool says = loop->report != NULL;
     if (asked->kill_count == 0 || loop->stopped) return CLI_GO_ON;
-    if (train_undisturbed(asked, loop->world, &undisturbed, &error) != TUTTI_OK) return failed(loop, &error);
-    const bool lost = tutti_epoch(loop->world) > 0, same = undisturbed == loop->hash;
+    if (find_expected(loop, &undisturbed, &error) != TUTTI_OK) return failed(loop, &error);
+    const bool lost = tutti_epoch(loop->world) > 0, same = all_same(loop, undisturbed);
     if (says && !lost)
         (void)cli_fail("train", "drill failed: no rank was lost");
     else if (says && !same)
-        (void)cli_fail(
-            "train", "drill failed: the weights hash %016" PRIx64 " differs from %016" PRIx64 " of an undisturbed run",
-            loop->hash, undisturbed);
+        (void)cli_fail("train",
+                       "drill failed: the weights hash %016" PRIx64 " differs from %016" PRIx64
+                       " of an undisturbed run, or another worker has other weights",
+                       loop->hash, undisturbed);
     else if (says)
         (void)fprintf(loop->report->text,
-                      "drill passed: --drill %s, and the weights hash %016" PRIx64
-                      " equals that of an undisturbed run\n",
-                      asked->drill, loop->hash);
+                      "drill passed: --drill %s, and the weights hash %016" PRIx64 " equals that of %s\n", asked->drill,
+                      loop->hash, asked->options.staleness == 0 ? "an undisturbed run" : "every other worker");
     return lost && same ? CLI_GO_ON : CLI_FAILED;
 }
 
@@ -335,8 +353,11 @@ static int make(struct loop *loop)
     } else {
         status = tutti_trainer_create(loop->world, &asked->options, &loop->trainer, &error);
     }
-    if (loop->before != NULL) (void)tutti_comm_free(loop->before);
-    loop->before = NULL;
+    /* Actors of parameter servers may still use it if they could not be renewed. */
+    if (loop->before != NULL && (status == TUTTI_OK || asked->options.server == 0)) {
+        (void)tutti_comm_free(loop->before);
+        loop->before = NULL;
+    }
     loop->steps = 0;
     if (status != TUTTI_OK) return failed(loop, &error);
     if (asked->kill_count > 0 && tutti_epoch(loop->first) == 0)
@@ -437,6 +458,17 @@ static int close_report(struct loop *loop, int status)
     return end;
 }
 
+/* Returns true, on all ranks, if a drill with parameter servers is to be judged: all ranks have come to the end. There each ends
+ * by itself, and they meet once more for this. */
+static bool judges_at_the_end(const struct loop *loop, int status)
+{
+    const bool serves = tutti_rank(loop->world) >= tutti_size(loop->world) - asked->options.server;
+    const bool ended = status == (serves ? CLI_OK : CLI_GO_ON) && !loop->stopped;
+    uint64_t all = 0;
+    if (asked->kill_count == 0 || asked->options.server == 0) return false;
+    return tutti_comm_agree(loop->world, ended, &all) == TUTTI_OK && all == 1;
+}
+
 static int work(tutti_comm *world, int argc, char **argv)
 {
     (void)argc, (void)argv;
@@ -450,6 +482,8 @@ static int work(tutti_comm *world, int argc, char **argv)
     if (status == CLI_GO_ON) status = train(&loop);
     int end = close_report(&loop, status);
     tutti_trainer_free(loop.trainer);
+    const int judged = judges_at_the_end(&loop, status) ? judge_drill(&loop) : CLI_GO_ON;
+    if (judged != CLI_GO_ON) status = judged;
     if (status == CLI_GO_ON && asked->options.fast && asked->options.server == 0 && !loop.stopped)
         time_grains(loop.world, loop.report);
     if (loop.before != NULL) (void)tutti_comm_free(loop.before);

@@ -69,7 +69,7 @@ static tutti_status check_options(const tutti_comm *comm, const tutti_server_opt
 }
 
 /* Compares the settings that must be the same on every rank. */
-static tutti_status compare(tutti_server *server, tutti_error *error)
+tutti_status tti_server_compare(tutti_server *server, tutti_error *error)
 {
     const double mine[] = {server->options.servers, server->options.staleness, server->options.clip,
                            (double)server->count, (double)server->elements};
@@ -138,7 +138,7 @@ static tutti_status refuse_all(tutti_actor *self, void *state, tutti_request *re
     return tutti_request_refuse(request, TUTTI_ERR_ACTOR, "a worker of a parameter server is asked nothing");
 }
 
-static tutti_status actors_failed(tutti_server *server, tutti_status status, tutti_error *error)
+tutti_status tti_server_actors_failed(tutti_server *server, tutti_status status, tutti_error *error)
 {
     const tutti_error *why = server->actors == NULL ? tutti_comm_error(server->comm)
                                                     : tutti_actors_error(server->actors);
@@ -154,19 +154,25 @@ static size_t payload_bytes(const tutti_server *server)
     return chunk > sums ? chunk : sums;
 }
 
-static tutti_status make_worker(tutti_server *server, tutti_error *error)
+tutti_actors_options tti_server_actors_options(const tutti_server *server)
+{
+    return (tutti_actors_options){
+        .struct_size = sizeof(tutti_actors_options), .threads = 1, .payload_bytes = payload_bytes(server)};
+}
+
+tutti_status tti_server_make_worker(tutti_server *server, tutti_error *error)
 {
     tutti_actor_options options = {
         .struct_size = sizeof options, .name = TTI_WORKER_ACTOR, .handle = refuse_all, .context = server};
     if (server->serves) return TUTTI_OK;
-    return actors_failed(server, tutti_actor_create(server->actors, &options), error);
+    return tti_server_actors_failed(server, tutti_actor_create(server->actors, &options), error);
 }
 
 static tutti_status watch(tutti_server *server, tutti_error *error)
 {
     const struct tti_server_call call = {.what = TTI_SERVER_WATCH};
     if (!server->serves) return TUTTI_OK;
-    return actors_failed(
+    return tti_server_actors_failed(
         server, tutti_actor_ask(server->actors, server->rank, TTI_SERVER_ACTOR, &call, sizeof call, NULL, 0, NULL, 0),
         error);
 }
@@ -174,11 +180,10 @@ static tutti_status watch(tutti_server *server, tutti_error *error)
 /* Makes the actors: those of workers before servers, and those before the first push. */
 static tutti_status make_actors(tutti_server *server, tutti_error *error)
 {
-    tutti_actors_options options = {
-        .struct_size = sizeof options, .threads = 1, .payload_bytes = payload_bytes(server)};
+    const tutti_actors_options options = tti_server_actors_options(server);
     tutti_status status = tutti_actors_create(tti_inside(server->comm, "server", "actors"), &options, &server->actors);
-    TTI_TRY(actors_failed(server, status, error));
-    TTI_TRY(tti_agree(server->comm, make_worker(server, error), error));
+    TTI_TRY(tti_server_actors_failed(server, status, error));
+    TTI_TRY(tti_agree(server->comm, tti_server_make_worker(server, error), error));
     status = server->serves ? tti_server_start(server, error) : TUTTI_OK;
     TTI_TRY(tti_agree(server->comm, status, error));
     return tti_agree(server->comm, watch(server, error), error);
@@ -188,8 +193,12 @@ static tutti_status make_actors(tutti_server *server, tutti_error *error)
 
 static tutti_status make(tutti_server *server, const tutti_server_options *options, tutti_error *error)
 {
-    TTI_TRY(tti_agree(server->comm, compare(server, error), error));
+    struct tti_server_presence all[tutti_size(server->comm)];
+    if (server->heals && tutti_epoch(server->comm) > 0)
+        TTI_TRY(tti_server_find_others(server, all, &server->rejoined, error));
+    TTI_TRY(tti_agree(server->comm, tti_server_compare(server, error), error));
     TTI_TRY(tti_agree(server->comm, make_lists(server, options, error), error));
+    if (server->rejoined) return tti_server_come_back(server, all, error);
     TTI_TRY(share_values(server, error));
     return make_actors(server, error);
 }
@@ -222,6 +231,7 @@ tutti_status tti_server_create(tutti_comm *comm, const tutti_parameter *paramete
                                .rank = rank,
                                .workers = workers,
                                .serves = rank >= workers,
+                               .heals = tutti_comm_can_rebuild(comm),
                                .parameters = parameters,
                                .count = count,
                                .elements = elements,
@@ -259,12 +269,26 @@ tutti_status tutti_server_create(tutti_comm *comm, const tutti_parameter *parame
 
 /* ---- A server's turn, and the end ------------------------------------------------------------------------------ */
 
+/* Asks the own actor to say when serving ends. ERR_ACTOR: it has ended before it was asked. */
+static tutti_status wait_for_loss(tutti_server *server)
+{
+    const struct tti_server_call call = {.what = TTI_SERVER_SERVE};
+    for (;;) {
+        tutti_status status = tutti_actor_ask(server->actors, server->rank, TTI_SERVER_ACTOR, &call, sizeof call, NULL,
+                                              0, NULL, 0);
+        if (status != TUTTI_ERR_TIMEOUT) return status;
+    }
+}
+
 tutti_status tutti_server_serve(tutti_server *server)
 {
     if (server == NULL || !server->serves)
         return server == NULL
                    ? TUTTI_ERR_ARGUMENT
                    : tti_server_fail(server, "serve", TUTTI_ERR_ARGUMENT, -1, "rank %d is a worker", server->rank);
+    tutti_status asked = wait_for_loss(server);
+    if (asked != TUTTI_OK && asked != TUTTI_ERR_ACTOR)
+        return tti_server_request_failed(server, "serve", asked, server->rank);
     if (server->ended.id != 0) {
         tutti_status status = tutti_wait(server->ended);
         server->ended = (tutti_op){0};

@@ -41,7 +41,11 @@ enum tti_server_what {
     TTI_SERVER_STEPS,  /* the optimizer has made `count` steps, every worker `from` */
     TTI_SERVER_JOIN,   /* from a worker: the others wait for it from now on; answered with its steps */
     TTI_SERVER_LEAVE,  /* from a worker: the others do not wait for it any more */
-    TTI_SERVER_WATCH   /* from a server to itself: all actors are there and can be watched */
+    TTI_SERVER_WAIT,   /* from a worker, to the lead, as a commit of nothing: answered when it may go on */
+    /* from a server to itself: all actors are there and can be watched; after a rebuild with a byte per worker, 1 if it is here */
+    TTI_SERVER_WATCH,
+    /* from a server to itself: answered when all workers have left, or when a rank is lost that may come back */
+    TTI_SERVER_SERVE
 };
 
 /* The head of a request. */
@@ -129,6 +133,8 @@ struct tutti_server {
     tutti_error error;
     int rank, workers; /* ranks below `workers` are workers */
     bool serves, left;
+    bool heals;    /* lost ranks are started again */
+    bool rejoined; /* it was created while others had it already, who have renewed it */
     const tutti_parameter *parameters;
     size_t count, elements;
     size_t *starts; /* [count + 1] */
@@ -145,6 +151,8 @@ struct tutti_server {
     uint64_t stop_at;                  /* at the lead: the step after which all stop; 0: none was asked to */
     bool timed;                        /* the timer is set */
     tutti_error broken;                /* set when another server is lost */
+    tutti_error lost;                  /* set when a rank is lost that may come back, until the server is renewed */
+    uint64_t serving;                  /* the kept request SERVE; 0: none */
     tutti_op ended;                    /* the end of its actor */
 };
 
@@ -171,6 +179,9 @@ tutti_status tti_server_write(tutti_server *server, int index, const float *all)
 /* Notes that every worker has made so many steps, and the optimizer so many updates; called by one worker, before the
  * first push. */
 tutti_status tti_server_set_steps(tutti_server *server, uint64_t steps, uint64_t updates);
+
+/* Waits until this worker is not too far ahead. */
+tutti_status tti_server_wait(tutti_server *server);
 
 /* Waits until all workers that are here have called it. With a loss per leaf (of `leaves`) `met` has the sum over all
  * workers'. */
@@ -202,6 +213,22 @@ tutti_status tti_shard_stage(tutti_server *server, int worker, const struct tti_
 void tti_shard_sum(tutti_server *server, const struct tti_server_term *terms, size_t count, double *sums);
 float *tti_shard_array(tutti_server *server, uint32_t index);
 
+/* server.c: compares settings, says how actors are made, makes a worker's actor, and takes over the actors' error. */
+tutti_status tti_server_compare(tutti_server *server, tutti_error *error);
+tutti_actors_options tti_server_actors_options(const tutti_server *server);
+tutti_status tti_server_make_worker(tutti_server *server, tutti_error *error);
+tutti_status tti_server_actors_failed(tutti_server *server, tutti_status status, tutti_error *error);
+
+/* server_renew.c: goes on after a rebuild. Each rank says if it has the server already, and if it has left; `again`: some rank
+ * has it. */
+struct tti_server_presence {
+    int32_t has, left;
+};
+tutti_status tti_server_find_others(tutti_server *server, struct tti_server_presence *all, bool *again,
+                                    tutti_error *error);
+tutti_status tti_server_come_back(tutti_server *server, const struct tti_server_presence *all, tutti_error *error);
+tutti_status tti_server_renew(tutti_server *server, tutti_comm *comm, tutti_error *error);
+
 /* server_actor.c: starts the actor of a server. */
 tutti_status tti_server_start(tutti_server *server, tutti_error *error);
 
@@ -213,6 +240,10 @@ void tti_lead_leave(tutti_server *server, int worker);
 /* expire: a worker that has waited too long is told for whom; refuse_all: all are told an error. */
 void tti_lead_expire(tutti_server *server, tutti_actor *self);
 void tti_lead_refuse_all(tutti_server *server, const tutti_error *error);
+/* Answers all that wait: those whose update was made with it, the others with the error. */
+void tti_lead_interrupt(tutti_server *server, const tutti_error *error);
+/* Answers a worker once it may go on. */
+tutti_status tti_lead_wait(tutti_server *server, tutti_request *request);
 
 /* Makes `text` the server's error. Returns its status. */
 tutti_status tti_server_fail(tutti_server *server, const char *call, tutti_status status, int peer, const char *format,

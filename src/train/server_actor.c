@@ -71,11 +71,29 @@ static bool is_left(const tutti_server *server)
     return true;
 }
 
+/* Answers the server's rank, which waits in tutti_server_serve. */
+static void answer_serve(tutti_server *server, tutti_status status, const char *text)
+{
+    const uint64_t kept = server->serving;
+    server->serving = 0;
+    if (kept != 0) (void)tutti_actors_answer(server->actors, kept, status, text, strlen(text));
+}
+
 /* Notes that a worker has gone: nobody waits for it. After the last one the actor ends. */
 static void leave(tutti_server *server, int worker)
 {
     tti_lead_leave(server, worker);
-    if (is_left(server)) (void)tutti_actor_stop(server->actors, TTI_SERVER_ACTOR);
+    if (!is_left(server)) return;
+    answer_serve(server, TUTTI_OK, "");
+    (void)tutti_actor_stop(server->actors, TTI_SERVER_ACTOR);
+}
+
+/* Keeps the request until serving ends; an earlier one, whose asker has given up, is forgotten. */
+static tutti_status serve(tutti_server *server, tutti_request *request)
+{
+    if (server->lost.status != TUTTI_OK) return tutti_request_refuse(request, server->lost.status, server->lost.text);
+    server->serving = tutti_request_keep(request);
+    return TUTTI_OK;
 }
 
 static tutti_status join(tutti_server *server, tutti_request *request)
@@ -107,9 +125,26 @@ static void lose_server(tutti_server *server, const tutti_request *request)
     tti_lead_refuse_all(server, &server->broken);
 }
 
+/* Tells all ranks of a lost one that may be started again, so that they come to rebuild the world. Until the server is renewed
+ * further losses say nothing new, and ranks that have gone on before this one look like lost ones. */
+static void interrupt(tutti_server *server, const tutti_request *request)
+{
+    if (server->lost.status != TUTTI_OK || is_left(server)) return;
+    server->lost = (tutti_error){.rank = server->rank, .peer = request->rank};
+    tti_error_set(&server->lost, TUTTI_ERR_PEER_LOST, 0,
+                  "rank %d, a %s, is lost; where it is started again, tutti_comm_rebuild and tutti_server_renew go on: "
+                  "%.200s",
+                  request->rank, request->rank < server->workers ? "worker" : "parameter server", request->error->text);
+    tti_lead_interrupt(server, &server->lost);
+    answer_serve(server, server->lost.status, server->lost.text);
+}
+
 static tutti_status ended(tutti_server *server, const tutti_request *request)
 {
-    if (request->rank < server->workers)
+    const bool left = request->rank < server->workers && !server->members[request->rank].here;
+    if (server->heals && request->error != NULL && !left)
+        interrupt(server, request);
+    else if (request->rank < server->workers)
         leave(server, request->rank);
     else
         lose_server(server, request);
@@ -118,9 +153,14 @@ static tutti_status ended(tutti_server *server, const tutti_request *request)
 
 /* ---- The actor ------------------------------------------------------------------------------------------------- */
 
-/* Watches all others. Its own rank asks for this once all actors are there. */
+/* Watches all others. Its own rank asks for this once all actors are there. Workers that were started again are here once they
+ * join. */
 static tutti_status watch_all(tutti_server *server, tutti_actor *self, tutti_request *request)
 {
+    const unsigned char *here = (const unsigned char *)request->data + sizeof(struct tti_server_call);
+    const bool again = request->bytes == sizeof(struct tti_server_call) + (size_t)server->workers;
+    for (int w = 0; again && w < server->workers; w++) server->members[w].here = here[w] != 0;
+    server->lost = (tutti_error){0};
     for (int r = 0; r < server->workers; r++) TTI_TRY(tutti_actor_watch(self, r, TTI_WORKER_ACTOR));
     for (int r = server->workers; r < server->workers + server->options.servers; r++)
         if (r != server->rank) TTI_TRY(tutti_actor_watch(self, r, TTI_SERVER_ACTOR));
@@ -141,7 +181,9 @@ static tutti_status dispatch(tutti_server *server, tutti_actor *self, tutti_requ
     case TTI_SERVER_STEPS: return set_steps(server, request, call);
     case TTI_SERVER_JOIN: return join(server, request);
     case TTI_SERVER_LEAVE: return handle_leave(server, request);
+    case TTI_SERVER_WAIT: return tti_lead_wait(server, request);
     case TTI_SERVER_WATCH: return watch_all(server, self, request);
+    case TTI_SERVER_SERVE: return serve(server, request);
     }
     return refuse_count(request);
 }
@@ -158,9 +200,12 @@ static tutti_status handle(tutti_actor *self, void *state, tutti_request *reques
     if (request->kind != TUTTI_ASKED || request->bytes < sizeof *call) return refuse_count(request);
     if (server->broken.status != TUTTI_OK && call->what != TTI_SERVER_LEAVE)
         return tutti_request_refuse(request, server->broken.status, server->broken.text);
+    const bool waits = call->what == TTI_SERVER_COMMIT || call->what == TTI_SERVER_MEET ||
+                       call->what == TTI_SERVER_WAIT;
+    if (server->lost.status != TUTTI_OK && (waits || call->what == TTI_SERVER_JOIN))
+        return tutti_request_refuse(request, server->lost.status, server->lost.text);
     tutti_status status = dispatch(server, self, request, call);
-    if (call->what == TTI_SERVER_COMMIT || call->what == TTI_SERVER_MEET)
-        tti_lead_expire(server, self); /* sets the timer if a worker waits */
+    if (waits) tti_lead_expire(server, self); /* sets the timer if a worker waits */
     return status;
 }
 

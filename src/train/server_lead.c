@@ -31,7 +31,7 @@ static bool fits(const tutti_server *server, const tutti_request *request)
 {
     const struct tti_server_commit *commit = request->data;
     if (request->rank >= server->workers || request->bytes < sizeof *commit ||
-        (commit->subtrees == 0) != (commit->call.what == TTI_SERVER_MEET) ||
+        (commit->subtrees == 0) != (commit->call.what != TTI_SERVER_COMMIT) ||
         commit->subtrees > server->shard.room[request->rank])
         return false;
     if (request->bytes != sizeof *commit + commit->subtrees * sizeof(struct tti_server_subtree) +
@@ -108,6 +108,17 @@ static void refuse(tutti_server *server, struct tti_server_member *member, tutti
 void tti_lead_refuse_all(tutti_server *server, const tutti_error *error)
 {
     for (int w = 0; w < server->workers; w++) refuse(server, &server->members[w], error->status, error->text);
+}
+
+void tti_lead_interrupt(tutti_server *server, const tutti_error *error)
+{
+    for (int w = 0; w < server->workers; w++) {
+        struct tti_server_member *member = &server->members[w];
+        if (member->answered)
+            answer(server, member);
+        else
+            refuse(server, member, error->status, error->text);
+    }
 }
 
 /* ---- An update ------------------------------------------------------------------------------------------------- */
@@ -320,21 +331,41 @@ static void meet(tutti_server *server)
 
 /* ---- What the actor is told -------------------------------------------------------------------------------------- */
 
-tutti_status tti_lead_commit(tutti_server *server, tutti_request *request)
+/* Keeps a commit until it is answered. Returns false if it was refused. */
+static bool keep_commit(tutti_server *server, tutti_request *request, tutti_status *status)
 {
-    if (!fits(server, request))
-        return tutti_request_refuse(request, TUTTI_ERR_COUNT, "server: this push does not fit the parameters here");
     struct tti_server_member *member = &server->members[request->rank];
-    if (!member->here)
-        return tutti_request_refuse(request, TUTTI_ERR_ARGUMENT,
-                                    "server: this worker has left: tutti_server_join comes before a push");
+    *status = TUTTI_OK;
     forget(member);
     member->commit = tti_malloc(1, request->bytes);
-    if (member->commit == NULL)
-        return tutti_request_refuse(request, TUTTI_ERR_MEMORY, "server: no memory for a worker's push");
+    if (member->commit == NULL) {
+        *status = tutti_request_refuse(request, TUTTI_ERR_MEMORY, "server: no memory for a worker's push");
+        return false;
+    }
     memcpy(member->commit, request->data, request->bytes);
     member->kept = tutti_request_keep(request);
     member->until_ns = tti_now_ns() + member->commit->deadline_ms * MS;
+    return true;
+}
+
+/* Checks and keeps a commit. Returns false if it was refused. */
+static bool accept_commit(tutti_server *server, tutti_request *request, tutti_status *status)
+{
+    if (!fits(server, request)) {
+        *status = tutti_request_refuse(request, TUTTI_ERR_COUNT, "server: this push does not fit the parameters here");
+        return false;
+    }
+    if (server->members[request->rank].here) return keep_commit(server, request, status);
+    *status = tutti_request_refuse(request, TUTTI_ERR_ARGUMENT,
+                                   "server: this worker has left: tutti_server_join comes before a push");
+    return false;
+}
+
+tutti_status tti_lead_commit(tutti_server *server, tutti_request *request)
+{
+    tutti_status status;
+    if (!accept_commit(server, request, &status)) return status;
+    struct tti_server_member *member = &server->members[request->rank];
     member->met = member->commit->subtrees == 0;
     member->pushed = !member->met;
     if (member->met)
@@ -343,6 +374,17 @@ tutti_status tti_lead_commit(tutti_server *server, tutti_request *request)
         update_together(server);
     else
         update_with(server, &member, 1);
+    release(server);
+    return TUTTI_OK;
+}
+
+tutti_status tti_lead_wait(tutti_server *server, tutti_request *request)
+{
+    tutti_status status;
+    if (!accept_commit(server, request, &status)) return status;
+    struct tti_server_member *member = &server->members[request->rank];
+    member->answer = (struct tti_server_done){.step = member->done};
+    member->answered = true;
     release(server);
     return TUTTI_OK;
 }

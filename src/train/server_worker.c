@@ -203,6 +203,15 @@ tutti_status tti_server_meet(tutti_server *server, const struct tti_server_meeti
     return commit(server, "meet", &push, TTI_SERVER_MEET, meeting->hash, met);
 }
 
+tutti_status tti_server_wait(tutti_server *server)
+{
+    const struct tti_server_push nothing = {0};
+    struct tti_server_done done = {0};
+    TTI_TRY(commit(server, "renew", &nothing, TTI_SERVER_WAIT, 0, &done));
+    server->step = done.step;
+    return TUTTI_OK;
+}
+
 /* Makes the memory through which parameters are sent. */
 static tutti_status make_flat(tutti_server *server, const char *call)
 {

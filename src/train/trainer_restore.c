@@ -226,32 +226,35 @@ tutti_status tti_trainer_recover(struct tutti_trainer *t, tutti_error *error)
 static tutti_status check(const struct tutti_trainer *t, const tutti_comm *comm, tutti_error *error)
 {
     if (comm == NULL) return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "trainer_restore: there is no comm");
-    if (t->server != NULL)
-        return tti_error_set(error, TUTTI_ERR_UNSUPPORTED, 0,
-                             "trainer_restore: with parameter servers workers that are lost are done without");
-    if (tutti_size(comm) != t->world_size || tutti_rank(comm) != t->world_rank)
+    tutti_comm *before = tti_trainer_all(t);
+    if (tutti_size(comm) != tutti_size(before) || tutti_rank(comm) != tutti_rank(before))
         return tti_error_set(
             error, TUTTI_ERR_ARGUMENT, 0,
             "trainer_restore: the comm has %d ranks, and this is rank %d; the trainer had %d, and this "
             "was rank %d: a trainer goes on with all its ranks",
-            tutti_size(comm), tutti_rank(comm), t->world_size, t->world_rank);
-    if (comm == t->comm || tutti_epoch(comm) == 0 || !tutti_comm_can_rebuild(comm))
+            tutti_size(comm), tutti_rank(comm), tutti_size(before), tutti_rank(before));
+    if (comm == before || tutti_epoch(comm) == 0 || !tutti_comm_can_rebuild(comm))
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
                              "trainer_restore: the comm is not of a world that was rebuilt (tutti_comm_rebuild)");
     return TUTTI_OK;
+}
+
+static tutti_status assemble_anew(struct tutti_trainer *t, tutti_comm *comm)
+{
+    hold(t);
+    tti_trainer_release(t);
+    t->comm = comm;
+    return tti_trainer_assemble(t, &t->error);
 }
 
 tutti_status tutti_trainer_restore(tutti_trainer *t, tutti_comm *comm)
 {
     if (t == NULL) return TUTTI_ERR_ARGUMENT;
     t->here = tti_here(comm);
-    t->error = (tutti_error){.rank = t->world_rank, .peer = -1, .operation = "trainer_restore"};
+    t->error = (tutti_error){.rank = tutti_rank(comm), .peer = -1, .operation = "trainer_restore"};
     tutti_status status = check(t, comm, &t->error);
     if (status == TUTTI_OK) {
-        hold(t);
-        tti_trainer_release(t);
-        t->comm = comm;
-        status = tti_trainer_assemble(t, &t->error);
+        status = t->server != NULL ? tti_trainer_server_restore(t, comm, &t->error) : assemble_anew(t, comm);
         t->unmade = status != TUTTI_OK;
     }
     if (status != TUTTI_OK && comm != NULL) tti_comm_note(comm, &t->error);

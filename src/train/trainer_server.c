@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "collective/api/heal.h"
 #include "collective/comm/comm.h"
 #include "nn/pass.h"
 #include "train/ddp.h"
@@ -78,17 +79,25 @@ static tutti_status make_part(struct tutti_trainer *t, tutti_error *error)
     return TUTTI_OK;
 }
 
+/* Gives a worker a world of its own, which stays when that of all ranks is rebuilt: workers meet at the servers only. */
+static tutti_status join_own(struct tutti_trainer *t, tutti_error *error)
+{
+    tutti_options options = t->server->all->world->options;
+    options.board = options.trace = options.master_addr = "";
+    if (tutti_rank(t->server->all) >= t->server->workers) return TUTTI_OK;
+    return tti_join_alone(&options, 1, &t->server->own, error);
+}
+
 tutti_status tti_trainer_server_split(struct tutti_trainer *t, tutti_error *error)
 {
     tutti_comm *all = t->comm;
-    TTI_TRY(tti_agree(tutti_at(all, t->here.file, t->here.line), make_part(t, error), error));
-    const bool works = tutti_rank(all) < t->server->workers;
-    tutti_status status = tutti_comm_split(all_of(t, "workers"), works ? tutti_rank(all) : -1, 0, &t->server->own);
-    if (status != TUTTI_OK) *error = *tutti_comm_error(all);
+    tutti_status status = make_part(t, error);
+    if (status == TUTTI_OK) status = join_own(t, error);
+    TTI_TRY(tti_agree(tutti_at(all, t->here.file, t->here.line), status, error));
     t->comm = t->server->own; /* NULL on a server, which only has a plan */
     t->world_rank = 0;
     t->world_size = 1;
-    return status;
+    return TUTTI_OK;
 }
 
 static tutti_server_options options_of(const struct tutti_trainer *t, const tutti_optimizer_settings *settings)
@@ -167,6 +176,71 @@ static tutti_status resume(struct tutti_trainer *t, tutti_error *error)
     return tti_agree(tutti_at(s->all, t->here.file, t->here.line), status, error);
 }
 
+/* ---- After a loss --------------------------------------------------------------------------------------------------- */
+
+struct taken {
+    uint64_t step;
+    tutti_train_step last; /* struct_size 0: none */
+};
+
+/* Tells a worker that was started again about its last step, as another worker that has made as many knows it. */
+static tutti_status share_last(struct tutti_trainer *t, tutti_error *error)
+{
+    const int size = tutti_size(t->server->all);
+    const struct taken mine = {t->step, t->taken};
+    struct taken all[size];
+    tutti_status status = tutti_all_gather(all_of(t, "restore"), &mine, all, sizeof mine, TUTTI_U8);
+    if (status != TUTTI_OK) *error = *tutti_comm_error(t->server->all);
+    for (int w = 0; status == TUTTI_OK && w < t->server->workers; w++)
+        if (t->taken.struct_size == 0 && all[w].step == t->step) t->taken = all[w].last;
+    return status;
+}
+
+/* Takes values and steps from the servers, which are there again. */
+static tutti_status take_up(struct tutti_trainer *t, tutti_error *error)
+{
+    struct tti_trainer_server *s = t->server;
+    const bool serves = tutti_server_serves(s->server);
+    t->step = s->server->step;
+    (void)snprintf(t->restored_from, sizeof t->restored_from, "servers");
+    tutti_status status = serves ? TUTTI_OK : server_failed(t, tti_server_read(s->server, 0, t->values), error);
+    TTI_TRY(tti_agree(tutti_at(s->all, t->here.file, t->here.line), status, error));
+    return share_last(t, error);
+}
+
+static void note_one(void *context, const char *path)
+{
+    (void)snprintf(context, PATH_MAX, "%s", path);
+}
+
+/* Adds to the error of a lost server which checkpoint there is to resume from. */
+static tutti_status say_checkpoint(const struct tutti_trainer *t, tutti_status status, tutti_error *error)
+{
+    char path[PATH_MAX] = "";
+    tutti_error unused;
+    const size_t used = strlen(error->text);
+    if (status != TUTTI_ERR_UNSUPPORTED) return status;
+    if (t->options.save[0] != '\0') (void)tutti_checkpoint_list(t->options.save, note_one, path, &unused);
+    if (path[0] == '\0')
+        (void)snprintf(error->text + used, sizeof error->text - used, ", and none was saved");
+    else
+        (void)snprintf(error->text + used, sizeof error->text - used, ": the newest is %.200s", path);
+    return status;
+}
+
+/* Makes the same collectives as creating a trainer, which ranks do that were started again. */
+tutti_status tti_trainer_server_restore(struct tutti_trainer *t, tutti_comm *comm, tutti_error *error)
+{
+    struct tti_trainer_server *s = t->server;
+    s->all = comm;
+    TTI_TRY(tti_agree(tutti_at(comm, t->here.file, t->here.line), TUTTI_OK, error)); /* theirs is split, */
+    TTI_TRY(tti_agree(tutti_at(comm, t->here.file, t->here.line), TUTTI_OK, error)); /* and made */
+    TTI_TRY(say_checkpoint(t, tti_server_renew(s->server, tutti_at(comm, t->here.file, t->here.line), error), error));
+    return take_up(t, error);
+}
+
+/* ---- All of it ------------------------------------------------------------------------------------------------------ */
+
 tutti_status tti_trainer_server_make(struct tutti_trainer *t, tutti_status made, tutti_error *error)
 {
     struct tti_trainer_server *s = t->server;
@@ -175,8 +249,10 @@ tutti_status tti_trainer_server_make(struct tutti_trainer *t, tutti_status made,
     if (made == TUTTI_OK) made = tti_trainer_optimizer_settings(t, &settings, error);
     TTI_TRY(tti_agree(tutti_at(s->all, t->here.file, t->here.line), made, error));
     const tutti_server_options options = options_of(t, &settings);
-    TTI_TRY(tti_server_create(tutti_at(s->all, t->here.file, t->here.line), t->list, t->list_count, &tie, &options,
-                              &s->server, error));
+    const tutti_status status = tti_server_create(tutti_at(s->all, t->here.file, t->here.line), t->list, t->list_count,
+                                                  &tie, &options, &s->server, error);
+    TTI_TRY(say_checkpoint(t, status, error));
+    if (s->server->rejoined) return take_up(t, error);
     return t->options.resume ? resume(t, error) : TUTTI_OK;
 }
 
@@ -185,7 +261,7 @@ void tti_trainer_server_free(struct tutti_trainer *t)
     if (t->server == NULL) return;
     free_states(t);
     tutti_server_free(t->server->server);
-    (void)tutti_comm_free(t->server->own);
+    (void)tutti_leave(t->server->own);
     tti_free(t->server);
     t->server = NULL;
 }
@@ -314,6 +390,7 @@ tutti_status tti_trainer_server_step(struct tutti_trainer *t, tutti_train_step *
     step->stop = done.stop != 0;
     step->ahead = done.ahead;
     step->stale = (double)(done.update - 1 - t->server->updates);
+    tti_trainer_watched(t, TUTTI_TRAIN_AT_UPDATE, done.step);
     TTI_TRY(own_error(t, pull(t, done.updates)));
     t->server->seconds += (double)(tti_now_ns() - began) * 1e-9;
     return check_weights(t, step);

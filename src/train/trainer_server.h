@@ -16,7 +16,7 @@
 struct tti_trainer_server {
     tutti_server *server; /* NULL while it is being made */
     tutti_comm *all;      /* workers and servers */
-    tutti_comm *own;      /* a worker's: only its own rank */
+    tutti_comm *own;      /* a worker's: a world of its own */
     int workers;
     uint64_t updates;                    /* at least so many updates are in the values that this worker has pulled */
     double seconds;                      /* time in pushes, pulls and meetings */
@@ -30,6 +30,8 @@ tutti_status tti_trainer_server_split(struct tutti_trainer *trainer, tutti_error
 /* Collective; `made`: the result of making the trainer on this rank. Makes the servers, with initial values or those of
  * a checkpoint. */
 tutti_status tti_trainer_server_make(struct tutti_trainer *trainer, tutti_status made, tutti_error *error);
+/* Collective: goes on in a world that was rebuilt, while ranks that were started again make their trainers. */
+tutti_status tti_trainer_server_restore(struct tutti_trainer *trainer, tutti_comm *comm, tutti_error *error);
 void tti_trainer_server_free(struct tutti_trainer *trainer);
 
 /* The worker's calls. This one pushes and then pulls, after a step's backward. */

@@ -202,10 +202,13 @@ static double comm_seconds(const struct tutti_trainer *t)
 static tutti_status step_with_servers(struct tutti_trainer *t, tutti_train_step *step, int64_t began)
 {
     const double waited = comm_seconds(t);
+    tti_trainer_watched(t, TUTTI_TRAIN_AT_STEP, step->step);
     begin_part(t);
     TTI_TRY(tti_trainer_backward(t));
+    tti_trainer_watched(t, TUTTI_TRAIN_AT_GRADIENTS, step->step);
     TTI_TRY(tti_trainer_server_step(t, step));
     step->seconds = (double)(tti_now_ns() - began) * 1e-9;
+    t->taken = *step;
     step->comm_seconds = comm_seconds(t) - waited;
     return TUTTI_OK;
 }
