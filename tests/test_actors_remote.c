@@ -98,6 +98,7 @@ static tutti_status handle(tutti_actor *self, void *context, tutti_request *requ
         state->entered++;
         await(&state->gate, 1);
         return tutti_request_answer(request, NULL, 0);
+    case 'o': state->gate = 1; return tutti_request_answer(request, NULL, 0);
     case 'w':
         CHECK(tutti_actor_watch(self, ((const char *)request->data)[1], "worker") == TUTTI_OK);
         return tutti_request_answer(request, NULL, 0);
@@ -343,6 +344,84 @@ static void epochs(tutti_comm *comm, struct fault_rank *self)
     CHECK(tutti_actors_free(actors) == TUTTI_OK);
 }
 
+/* ---- Nobody else is disturbed -------------------------------------------------------------------------------------- */
+
+/* A collective of the comm whose actors it is one of. */
+static tutti_status call_collective(tutti_actor *self, void *context, tutti_request *request)
+{
+    double x = 1;
+    (void)self;
+    tutti_status status = tutti_all_reduce(context, &x, &x, 1, TUTTI_F64, TUTTI_SUM);
+    return tutti_request_answer(request, &status, sizeof status);
+}
+
+static void fill_mailbox(tutti_actors *actors, int room)
+{
+    tutti_status status = TUTTI_OK;
+    tutti_op op;
+    int taken = 0;
+    CHECK(tutti_actor_ask_start(actors, 0, "small", "s", 1, NULL, 0, NULL, 0, &op) == TUTTI_OK);
+    while (taken <= room + 1 && (status = tutti_actor_tell(actors, 0, "small", "x", 1)) == TUTTI_OK) taken++;
+    CHECK_THAT(status == TUTTI_ERR_FULL && taken >= room - 1 && taken <= room, "%s after %d", tutti_status_name(status),
+               taken);
+    tells(actors, TUTTI_ERR_FULL, "the mailbox of actor 'small' of rank 0 is full");
+    CHECK(ask_for(actors, 0, "o") == TUTTI_OK && tutti_wait(op) == TUTTI_OK);
+}
+
+/* All that rank 1 can do wrong to rank 0. */
+static void misbehave(tutti_actors *actors, int room)
+{
+    char *large = calloc(1, LIMIT + 1), answer[8];
+    tutti_status inside = TUTTI_OK;
+    fill_mailbox(actors, room);
+    for (int i = 0; i < 20; i++) {
+        CHECK(tutti_actor_ask(actors, 0, "nobody", "e", 1, NULL, 0, NULL, 0) == TUTTI_ERR_ACTOR);
+        tells(actors, TUTTI_ERR_ACTOR, "nobody");
+        CHECK(tutti_actor_ask(actors, 0, "worker", large, LIMIT + 1, NULL, 0, NULL, 0) == TUTTI_ERR_COUNT);
+        CHECK(tutti_actor_ask(actors, 0, "worker", large, 100, answer, 8, NULL, 0) == TUTTI_ERR_TRUNCATED);
+        CHECK(ask_for(actors, 0, "f") == TUTTI_ERR_DIVERGED);
+        CHECK(tutti_actor_ask(actors, 0, "caller", NULL, 0, &inside, sizeof inside, NULL, 0) == TUTTI_OK);
+        CHECK_THAT(inside == TUTTI_ERR_ARGUMENT, "%s", tutti_status_name(inside));
+    }
+    free(large);
+}
+
+/* Requests between ranks 0 and 2, and collectives, until rank 1 has done its worst. */
+static void go_on(tutti_actors *actors, tutti_comm *pair, int peer)
+{
+    double done = 0;
+    for (size_t round = 0; done < 2; round++) {
+        exchange(actors, peer, 64 + 997 * round % 9000);
+        done = fault_shared->ranks[1].mark;
+        CHECK(tutti_all_reduce(pair, &done, &done, 1, TUTTI_F64, TUTTI_SUM) == TUTTI_OK);
+    }
+    exchange(actors, peer, 64);
+}
+
+static void undisturbed(tutti_comm *comm, struct fault_rank *self)
+{
+    enum { ROOM = 3 };
+    struct state state = {0};
+    tutti_comm *pair = NULL;
+    const int rank = tutti_rank(comm);
+    CHECK(tutti_comm_split(comm, rank == 1, rank, &pair) == TUTTI_OK);
+    tutti_actors *actors = make(comm);
+    CHECK(tutti_actor_create(
+              actors, OPTIONS(.name = "worker", .handle = handle, .context = &state, .restarts = 1000)) == TUTTI_OK);
+    CHECK(tutti_actor_create(actors, OPTIONS(.name = "small", .handle = handle, .context = &state, .mailbox = ROOM,
+                                             .pinned = true)) == TUTTI_OK);
+    CHECK(tutti_actor_create(actors, OPTIONS(.name = "caller", .handle = call_collective, .context = comm)) ==
+          TUTTI_OK);
+    CHECK(tutti_barrier(comm) == TUTTI_OK);
+    if (rank == 1)
+        misbehave(actors, ROOM);
+    else
+        go_on(actors, pair, 2 - rank);
+    self->mark = 1; /* of rank 1: the others may end */
+    CHECK(tutti_barrier(comm) == TUTTI_OK);
+    CHECK(tutti_actors_free(actors) == TUTTI_OK && tutti_comm_free(pair) == TUTTI_OK);
+}
+
 static void differing(tutti_comm *comm, struct fault_rank *self)
 {
     tutti_actors *actors = NULL;
@@ -376,6 +455,7 @@ static void run_all(bool processes)
     fault_run_body("a full mailbox", full, 2, processes, over_tcp);
     fault_run_body("a rank leaves", leaves, 3, processes, over_tcp);
     fault_run_body("another epoch", epochs, 2, processes, over_tcp);
+    fault_run_body("nobody else is disturbed", undisturbed, 3, processes, over_tcp);
     fault_run_body("ranks that differ", differing, 2, processes, over_tcp);
     if (processes) run_killed();
 }
