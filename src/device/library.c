@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PLACES_TEXT = 240, REASON_TEXT = 200 };
+enum { PLACES_TEXT = 360, REASON_TEXT = 200 };
 
 /* The state of one search. */
 struct search {
@@ -55,7 +55,7 @@ static bool try_folder(struct search *search, const char *folder)
 {
     char path[TTI_LIBRARY_PATH];
     for (int i = 0; i < TTI_LIBRARY_FILES && search->library->files[i] != NULL; i++) {
-        (void)snprintf(path, sizeof path, "%s/%s", folder, search->library->files[i]);
+        (void)snprintf(path, sizeof path, "%.480s/%s", folder, search->library->files[i]);
         if (access(path, F_OK) == 0 && try_file(search, path)) return true;
     }
     return false;
@@ -103,20 +103,28 @@ static bool try_loader(struct search *search)
     return false;
 }
 
-/* Tries CUDA_HOME, without the folder of stubs, which are only for linking. */
-static bool try_cuda_home(struct search *search)
+/* Tries where a toolkit has its libraries, without the folder of stubs, which are only for linking. */
+static bool try_toolkit(struct search *search, const char *format, const char *home)
 {
     static const char *const below[] = {"lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib", "compat"};
-    const char *home = getenv("CUDA_HOME");
-    bool set = home != NULL && home[0] != '\0';
-    if (!set) home = "/usr/local/cuda";
-    add_place(search, set ? "CUDA_HOME (%.80s)" : "%s", home);
+    add_place(search, format, home);
     for (size_t i = 0; i < sizeof below / sizeof *below; i++) {
         char folder[TTI_LIBRARY_PATH];
         (void)snprintf(folder, sizeof folder, "%.400s/%s", home, below[i]);
         if (try_folder(search, folder)) return true;
     }
     return false;
+}
+
+/* Tries the toolkits that variables name, or the usual one. Conda installs a toolkit in its environment itself. */
+static bool try_toolkits(struct search *search)
+{
+    const char *home = getenv("CUDA_HOME"), *path = getenv("CUDA_PATH"), *conda = getenv("CONDA_PREFIX");
+    bool has_home = home != NULL && home[0] != '\0', has_path = path != NULL && path[0] != '\0';
+    if (has_home && try_toolkit(search, "CUDA_HOME (%.80s)", home)) return true;
+    if (has_path && try_toolkit(search, "CUDA_PATH (%.80s)", path)) return true;
+    if (!has_home && !has_path && try_toolkit(search, "%s", "/usr/local/cuda")) return true;
+    return conda != NULL && conda[0] != '\0' && try_toolkit(search, "CONDA_PREFIX (%.80s)", conda);
 }
 
 /* Tries the nvidia packages of an environment: PREFIX/lib/python3.12/site-packages/nvidia/nccl/lib. Debian has its own
@@ -181,7 +189,7 @@ tutti_status tti_library_open(const struct tti_library *library, void **handle, 
                               tutti_error *error)
 {
     struct search search = {.library = library, .path = path};
-    if (try_cuda_path(&search) || try_loader(&search) || try_cuda_home(&search) || try_pythons(&search)) {
+    if (try_cuda_path(&search) || try_loader(&search) || try_toolkits(&search) || try_pythons(&search)) {
         *handle = search.handle;
         return TUTTI_OK;
     }

@@ -5,7 +5,8 @@
 # function, or is no library at all; and all tests of devices run on it.
 source "$(dirname "$0")/run.bash"
 for name in $(compgen -e | grep -E '^(TUTTI_|FAKE_)'); do unset "$name"; done
-unset CUDA_HOME VIRTUAL_ENV CONDA_PREFIX
+TOOLKIT=${CUDA_PATH:-}
+unset CUDA_HOME CUDA_PATH VIRTUAL_ENV CONDA_PREFIX
 
 case $SANITIZE in
 asan) flags=("-fsanitize=address,undefined" -fno-sanitize-recover=all) ;;
@@ -56,6 +57,15 @@ else
     matches 'no library' '^note +gpu +none can be used: libcuda.so.1 cannot be loaded: .*garbage/libcuda.so.1: ' "$OUT"
     doctor CUDA_HOME="$PWD/home"
     matches 'CUDA_HOME' "^ok +library +CUDA: driver for CUDA 13.0, $PWD/home/lib64/libcuda.so.1" "$OUT"
+    doctor CUDA_PATH="$PWD/home" CUDA_HOME="$PWD/empty"
+    matches 'CUDA_PATH' "^ok +library +CUDA: driver for CUDA 13.0, $PWD/home/lib64/libcuda.so.1" "$OUT"
+    mkdir -p conda/lib
+    cp good/libcuda.so.1 conda/lib/
+    doctor CONDA_PREFIX="$PWD/conda" CUDA_HOME="$PWD/empty"
+    matches 'CONDA_PREFIX' "^ok +library +CUDA: driver for CUDA 13.0, $PWD/conda/lib/libcuda.so.1" "$OUT"
+    doctor CUDA_HOME="$PWD/empty" CUDA_PATH="$PWD/garbage" CONDA_PREFIX="$PWD/home/lib64" VIRTUAL_ENV="$PWD/empty"
+    matches 'all places' "not found in the loader's path, CUDA_HOME \($PWD/empty\), CUDA_PATH \($PWD/garbage\), CONDA_PREFIX \($PWD/home/lib64\), Python's packages below $PWD/empty" \
+        "$OUT"
     mkdir -p env/bin env/lib/python3.12/site-packages/nvidia/driver/lib
     cp good/libcuda.so.1 env/lib/python3.12/site-packages/nvidia/driver/lib/
     doctor VIRTUAL_ENV="$PWD/env" CUDA_HOME="$PWD/empty"
@@ -80,7 +90,7 @@ for part in test_device test_device_streams test_device_programs test_device_cud
 done
 
 header=
-for folder in "${CUDA_PATH:-/usr/local/cuda}" /usr/local/cuda; do
+for folder in "${TOOLKIT:-/usr/local/cuda}" /usr/local/cuda; do
     [ ! -e "$folder/include/cuda.h" ] || header=$folder/include
 done
 if [ -n "$header" ]; then

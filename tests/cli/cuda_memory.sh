@@ -5,7 +5,7 @@
 # kernels of device `host`, and an NVRTC that compiles nothing (tests/fake).
 source "$(dirname "$0")/run.bash"
 for name in $(compgen -e | grep -E '^(TUTTI_|FAKE_)'); do unset "$name"; done
-unset CUDA_HOME VIRTUAL_ENV CONDA_PREFIX
+unset CUDA_HOME CUDA_PATH VIRTUAL_ENV CONDA_PREFIX
 
 case $SANITIZE in
 asan) flags=("-fsanitize=address,undefined" -fno-sanitize-recover=all) ;;

@@ -2,7 +2,7 @@
 # A libnccl and a libcuda made of threads (tests/fake), in fake/; what tests of the provider nccl begin with.
 source "$(dirname "$0")/run.bash"
 for name in $(compgen -e | grep -E '^(TUTTI_|FAKE_|NCCL_)'); do unset "$name"; done
-unset CUDA_HOME VIRTUAL_ENV CONDA_PREFIX
+unset CUDA_HOME CUDA_PATH VIRTUAL_ENV CONDA_PREFIX
 
 case $SANITIZE in
 asan) flags=("-fsanitize=address,undefined" -fno-sanitize-recover=all) ;;

@@ -34,6 +34,44 @@ matches 'too old' 'libnccl.so.2 is too old: it is NCCL 2.13.4, and 2.14 is neede
 doctor TUTTI_CUDA_PATH="$PWD/short"
 matches 'a function is missing' 'libnccl.so.2 has no function ncclSend; install NCCL 2.14 or newer' "$OUT"
 
+# From a program: with it, without it where the machine has none, and where it cannot be used.
+cat >has.c <<'C'
+#include <stdio.h>
+#include <tutti/device.h>
+#include <tutti/experimental.h>
+int main(void)
+{
+    tutti_library about = {.struct_size = sizeof about};
+    tutti_error error;
+    printf("%d %s\n", tutti_has("nccl"), tutti_library_find("nccl", &about, &error) == TUTTI_OK ? about.version : error.text);
+}
+C
+if [ -z "$SANITIZE" ]; then
+    compile has
+    check 'tutti_has' '1 2.28.9' "$(TUTTI_CUDA_PATH=$PWD/fake ./has)"
+    matches 'tutti_has, too old' '^0 .*libnccl.so.2 is too old' "$(TUTTI_CUDA_PATH=$PWD/fake FAKE_NCCL_VERSION=21304 ./has)"
+    mkdir -p empty conda/lib env/lib/python3.12/site-packages/nvidia/nccl/lib
+    cp fake/libnccl.so.2 conda/lib/
+    cp fake/libnccl.so.2 env/lib/python3.12/site-packages/nvidia/nccl/lib/
+    folders=$(ldconfig -p | sed -n 's|.*=> \(/.*\)/libnccl\.so\.2$|\1|p')
+    hidden() { # command...: where the loader finds no libnccl
+        if [ -z "$folders" ]; then
+            "$@"
+        else
+            unshare -rm sh -c 'for folder in $1; do mount -t tmpfs none "$folder" || exit 1; done; shift; exec "$@"' sh "$folders" "$@"
+        fi
+    }
+    export CUDA_HOME=$PWD/empty HOME=$PWD/empty
+    if ! hidden true 2>/dev/null || [[ $(hidden ./has) = 1* ]]; then
+        echo 'a real libnccl is here: where it is missing was not tried'
+    else
+        matches 'tutti_has, none' "^0 libnccl.so.2 was not found in the loader's path, CUDA_HOME \\($PWD/empty\\)" "$(hidden ./has)"
+        check 'tutti_has, conda' '1 2.28.9' "$(CONDA_PREFIX=$PWD/conda hidden ./has)"
+        check 'tutti_has, a virtual environment' '1 2.28.9' "$(VIRTUAL_ENV=$PWD/env hidden ./has)"
+    fi
+    unset CUDA_HOME
+fi
+
 OUT=$(TUTTI_CUDA_PATH=$PWD/fake timeout 600 "$BUILD/tests/test_nccl" each results 2>&1)
 STATUS=$?
 check "results ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
