@@ -65,6 +65,25 @@ tutti_error *tti_error_begin(tutti_error *error, tutti_error *none, const char *
     return error;
 }
 
+static struct {
+    _Atomic uint32_t lock, noted;
+    char text[TTI_POISON_TEXT];
+} failure; /* of the first device; outlives it */
+
+static void note_failure(const char *text)
+{
+    tti_lock(&failure.lock);
+    if (atomic_load_explicit(&failure.noted, memory_order_relaxed) == 0)
+        (void)snprintf(failure.text, sizeof failure.text, "%s", text);
+    atomic_store_explicit(&failure.noted, 1, memory_order_release);
+    tti_unlock(&failure.lock);
+}
+
+const char *tti_devices_failure(void)
+{
+    return atomic_load_explicit(&failure.noted, memory_order_acquire) == 0 ? NULL : failure.text;
+}
+
 void tti_device_poison(struct tti_device *device, const char *library, int code, const char *code_name,
                        const char *what)
 {
@@ -78,6 +97,7 @@ void tti_device_poison(struct tti_device *device, const char *library, int code,
         atomic_store_explicit(&device->poisoned, 1, memory_order_release);
     }
     tti_unlock(&device->lock);
+    if (first && !device->simulated) note_failure(device->poison_text);
     if (first) tti_log(TUTTI_ERROR, "%s", device->poison_text);
 }
 

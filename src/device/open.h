@@ -44,6 +44,9 @@ void tti_devices_each(bool (*each)(struct tti_device *device, void *context), vo
 /* Returns true if any device is open: one load, for callers that ask at every call. */
 bool tti_devices_any(void);
 
+/* Returns why the first device of this process that failed for good has done so, or NULL. By any thread. */
+const char *tti_devices_failure(void);
+
 void tti_devices_forked(void); /* called in the child */
 
 #endif

@@ -15,6 +15,7 @@
 #include "collective/op/callback.h"
 #include "collective/peers/net.h"
 #include "collective/peers/posts.h"
+#include "device/open.h"
 #include "world/board.h"
 #include "world/cluster.h"
 #include "world/launch.h"
@@ -426,6 +427,35 @@ static void tell_of_group(const tutti_comm *comm)
             group->comms->comm == comm ? "on which a group has begun" : "that was added to a group which has begun");
 }
 
+enum { LOSE_MS = 20 }; /* the time for each comm, out of 100 ms in which all others must know */
+
+/* Breaks the comm, beside the service thread unless the thread that ended was in a call itself. */
+static void lose_comm_with(tutti_comm *comm, tutti_status status, const char *why)
+{
+    int64_t until = tti_now_ns() + LOSE_MS * INT64_C(1000000);
+    bool taken;
+    while (!(taken = tti_queue_try(comm)) && tti_now_ns() < until) tti_wait_turn();
+    tti_comm_break(comm, TTI_LEAVE, status, comm->rank, "rank %d%s", comm->rank, why);
+    if (taken) tti_queue_give_back(comm);
+}
+
+/* Tells the others why the rank is lost, of the comms that it finds; then it counts as lost in all. */
+static void lose_world_with_device(tutti_comm *world)
+{
+    struct tti_lanes *lanes = world->lanes == NULL ? NULL : world->lanes->net->lanes;
+    char why[TTI_POISON_TEXT + 2];
+    snprintf(why, sizeof why, ": %s", tti_devices_failure());
+    if (lanes == NULL) lose_comm_with(world, TUTTI_ERR_DEVICE, why);
+    for (; lanes != NULL; lanes = lanes->next) lose_comm_with(lanes->comm, TUTTI_ERR_DEVICE, why);
+    mark_here(world, TTI_RANK_LOST);
+}
+
+static void lose_device(tutti_comm *world)
+{
+    tti_epoch_each_world(world, lose_world_with_device);
+    lose_world_with_device(world);
+}
+
 tutti_status tti_leave(tutti_comm *comm, bool ends)
 {
     if (comm == NULL) return TUTTI_OK;
@@ -444,11 +474,13 @@ tutti_status tti_leave(tutti_comm *comm, bool ends)
     if (tti_is_in_callback()) return tti_callback_refuse(comm, TTI_LEAVE);
     if (comm->world != NULL) tell_of_group(comm);
     tti_group_leave(comm);
+    if (comm->traits.lost_device) lose_device(comm);
     tti_queue_finish(comm);
     tti_streams_close(comm);
     tti_queue_close(comm);
-    if (comm->world != NULL) take_leave(comm);
-    if (comm->world != NULL && ends) leave_others(comm);
+    bool lost = comm->traits.lost_device;
+    if (comm->world != NULL && !lost) take_leave(comm);
+    if (comm->world != NULL && ends && !lost) leave_others(comm);
     bool differs = comm->errors.left_differing, retires = comm->world != NULL && comm->traits.is_world;
     tutti_status status = retires ? tti_comm_retire(comm, ends) : tti_comm_destroy(comm);
     return differs ? TUTTI_ERR_MISMATCH : status;
@@ -467,8 +499,6 @@ struct gate {
     bool open;
 };
 
-enum { LOSE_MS = 20 }; /* the time for each comm, out of 100 ms in which all others must know */
-
 struct rank_task {
     struct tti_task task;
     struct gate *gate;
@@ -479,23 +509,13 @@ struct rank_task {
     char **argv;
 };
 
-/* Breaks the comm, beside the service thread unless the thread that ended was in a call itself. */
-static void lose_comm(tutti_comm *comm)
-{
-    int64_t until = tti_now_ns() + LOSE_MS * INT64_C(1000000);
-    bool taken;
-    while (!(taken = tti_queue_try(comm)) && tti_now_ns() < until) tti_wait_turn();
-    tti_comm_break(comm, TTI_LEAVE, TUTTI_ERR_PEER_LOST, comm->rank, "rank %d's thread ended without leaving",
-                   comm->rank);
-    if (taken) tti_queue_give_back(comm);
-}
-
 /* Tells the peers of a rank of this process that it ended without leaving. */
 static void lose_comms(tutti_comm *world)
 {
     struct tti_lanes *lanes = world->lanes == NULL ? NULL : world->lanes->net->lanes;
     mark_here(world, TTI_RANK_LOST);
-    for (; lanes != NULL; lanes = lanes->next) lose_comm(lanes->comm);
+    for (; lanes != NULL; lanes = lanes->next)
+        lose_comm_with(lanes->comm, TUTTI_ERR_PEER_LOST, "'s thread ended without leaving");
 }
 
 static void lose_rank(void *argument)
@@ -509,6 +529,7 @@ int tti_rank_end(tutti_comm *world, int result, tutti_status *left)
 {
     struct tti_latest *latest = tti_latest_join(world->errors.latest);
     world->traits.of_main = false;
+    world->traits.lost_device = result != 0 && tti_devices_failure() != NULL;
     *left = tti_leave(world, true);
     if (result == 0 && (*left != TUTTI_OK || tti_latest_failed(latest))) result = 1;
     tti_latest_part(latest);

@@ -183,11 +183,12 @@ struct tti_traits {
     bool tolerant;       /* it has messages only; a failure ends those of one peer: message_tolerant.c */
     bool restricted;     /* it is tolerant, or `serves` is set: a collective may be refused */
     bool of_main;        /* it is the world of a rank in tutti_main: left when its work returns */
-    bool all_threads;    /* its ranks are in one process */
-    bool shared_bells;   /* its ranks are in several processes */
-    bool can_attach;     /* this process may read the memory of others */
-    bool crowded;        /* there are more ranks than cores, as far as this rank knows */
-    bool shares_parts;   /* ranks share cores, which all know from the start: see parts.c */
+    bool lost_device;  /* the rank's work has failed since its device did: it ends as a lost rank, and does not leave */
+    bool all_threads;  /* its ranks are in one process */
+    bool shared_bells; /* its ranks are in several processes */
+    bool can_attach;   /* this process may read the memory of others */
+    bool crowded;      /* there are more ranks than cores, as far as this rank knows */
+    bool shares_parts; /* ranks share cores, which all know from the start: see parts.c */
 
     struct tti_era era;
 

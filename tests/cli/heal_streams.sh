@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# ctest: timeout=200 labels=asan waits
+# A rank whose device has failed, or that is killed, in the midst of calls on streams: it is started again, or the others go on
+# without it, and calls on streams go on in the next epoch. On device host and on one GPU (a libcuda made of threads).
+source "$(dirname "$0")/fake_nccl.bash"
+fake_kernels
+export TUTTI_LOG=error ASAN_OPTIONS=detect_leaks=0 # memory of a device that has failed cannot be given back
+
+# heals DEVICE PROVIDER HOW VICTIM OPTION RANKS_AFTER
+heals() {
+    local which="$*"
+    TUTTI_DEVICE_PROVIDER=$2 tool run -n 4 $5 --no-prefix "$BUILD/tests/test_stream_heal" "$1" "$4" 3 "$3"
+    [ "$6" = 3 ] || check "status, $which" 0 "$STATUS"
+    matches "before, $which" '^step 2: 4 ranks, epoch 0$' "$OUT"
+    matches "after, $which" "^step 7: $6 ranks, epoch 1\$" "$OUT"
+    check "steps, $which" 8 "$(grep -c ^step <<<"$OUT")"
+    [ "$3" = kill ] || matches "said, $which" "(host|cuda:0) has failed: .*700" "$ERR"
+    grep -q '^step 7' <<<"$OUT" || tail -8 <<<"$ERR"
+}
+for how in poison kill; do
+    for victim in 0 2; do
+        for provider in auto cuda staged; do
+            heals host $provider $how $victim '--max-restarts 1' 4
+            heals host $provider $how $victim '--keep-going' 3
+        done
+    done
+done
+export TUTTI_CUDA_PATH=$PWD/fake
+for how in poison kill; do
+    for provider in auto staged; do
+        heals cuda:0 $provider $how 0 '--max-restarts 1' 4
+        heals cuda:0 $provider $how 2 '--max-restarts 1' 4
+        heals cuda:0 $provider $how 1 '--keep-going' 3
+    done
+done
+finish
