@@ -154,7 +154,7 @@ static void become_waiter(const struct guard *guard, const struct program *progr
     (void)sigprocmask(SIG_SETMASK, &launch->mask, NULL);
     (void)execvp(program->argv[0], program->argv);
     tell(guard, program->joiner,
-         &(struct join_message){.kind = JOIN_FAILED, .index = program->index, .value = errno, .more = 1});
+         &(struct join_message){.kind = JOIN_FAILED, .index = program->index, .value = errno, .more = JOIN_BY_EXEC});
     _exit(127);
 }
 
@@ -232,6 +232,25 @@ static bool read_text(struct program *program, int fd, int words, int variables)
     return true;
 }
 
+/* What all processes of a job must have alike to meet; with the value that stands for none. */
+static const struct {
+    const char *name, *none;
+} alike[] = {{"TUTTI_TRANSPORT", "auto"}, {"TUTTI_HOST_PROCESSES", "0"}};
+
+/* Returns false if the variables say something else than what the job was told. */
+static bool meets(char **envp)
+{
+    for (size_t i = 0; i < sizeof alike / sizeof *alike; i++) {
+        const char *said = getenv(alike[i].name);
+        size_t length = strlen(alike[i].name);
+        for (char **each = envp; *each != NULL; each++) {
+            bool is = strncmp(*each, alike[i].name, length) == 0 && (*each)[length] == '=';
+            if (is && strcmp(*each + length + 1, said != NULL ? said : alike[i].none) != 0) return false;
+        }
+    }
+    return true;
+}
+
 static void start_one(struct guard *guard, int joiner, const struct join_message *message, const int *fds)
 {
     struct joining *joining = guard->joining;
@@ -254,10 +273,12 @@ static void start_one(struct guard *guard, int joiner, const struct join_message
     program->err = fds[JOIN_FD_ERR];
     bool good = read_text(program, fds[JOIN_FD_TEXT], message->value, message->more);
     (void)close(fds[JOIN_FD_TEXT]);
-    if (good)
+    struct join_message failed = {.kind = JOIN_FAILED, .index = message->index, .value = EINVAL};
+    if (good && !meets(program->envp)) failed.more = JOIN_BY_TRANSPORT;
+    if (good && failed.more == JOIN_BY_ERRNO)
         start(guard, ticket);
     else
-        tell(guard, joiner, &(struct join_message){.kind = JOIN_FAILED, .index = message->index, .value = EINVAL});
+        tell(guard, joiner, &failed);
 }
 
 /* Sends a signal to each process that was started over this socket, those that are ranks by now included. */

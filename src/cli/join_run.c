@@ -124,7 +124,12 @@ static void on_failed(struct client *client, const struct join_message *message)
     if (client->ended[message->index]) return;
     client->ended[message->index] = true;
     client->left--;
-    if (message->more != 0 && !client->decided)
+    if (message->more == JOIN_BY_TRANSPORT && !client->decided)
+        output_say(client->output,
+                   "--join: job %s was started with another TUTTI_TRANSPORT or TUTTI_HOST_PROCESSES; leave "
+                   "it out here",
+                   client->job->job);
+    else if (message->more == JOIN_BY_EXEC && !client->decided)
         output_say(client->output, "cannot execute %s: %s", client->launch->argv[0], strerror(message->value));
     else if (!client->decided)
         output_say(client->output, "a process cannot be started: %s", strerror(message->value));

@@ -30,10 +30,13 @@ enum join_kind {
     JOIN_FULL,    /* value: how many processes the job may have; more: how many it has, waiting ones included */
     JOIN_ENDING,  /* the job ends */
     JOIN_STARTED, /* index, pid */
-    JOIN_FAILED,  /* index, value: errno of the failure; more: 1 if exec failed */
+    JOIN_FAILED,  /* index, value: errno of the failure; more: why the process was not started */
     JOIN_TAKEN,   /* index, value: its rank */
     JOIN_ENDED    /* index, pid, value: wait status; it is not restarted */
 };
+
+/* Why a process was not started: a failed call (by errno), a failed exec, or another transport than the job's. */
+enum { JOIN_BY_ERRNO, JOIN_BY_EXEC, JOIN_BY_TRANSPORT };
 
 /* Descriptors that come with JOIN_START: a file with the words and the variables, each with its zero; the working
  * folder; and the files for its output. */
