@@ -58,9 +58,9 @@ typedef struct tutti_actors_options {
 TUTTI_API tutti_status tutti_actors_create(tutti_comm *comm, const tutti_actors_options *options,
                                            tutti_actors **actors);
 
-/* Goes on after tutti_comm_rebuild or tutti_comm_shrink: the actors of this rank, their state and what waits in their
- * mailboxes stay, and requests go to the ranks of `comm`, which is of the new epoch, also to those that were started
- * again. Collective over `comm`: ranks that were started again call tutti_actors_create with the same payload_bytes
+/* Goes on after tutti_comm_rebuild, tutti_comm_shrink or tutti_comm_grow: the actors of this rank, their state and what
+ * waits in their mailboxes stay, and requests go to the ranks of `comm`, which is of the new epoch, also to those that
+ * were started again or have joined. Collective over `comm`: these call tutti_actors_create with the same payload_bytes
  * meanwhile. Earlier requests to other ranks have ended with the rank's loss or with ERR_EPOCH, and earlier requests of
  * other ranks are not answered. To be called before the old comm is freed, and not by a handler. Once it has failed on
  * a comm, it may be called on a later one. */

@@ -549,12 +549,12 @@ TUTTI_API bool tutti_comm_can_rebuild(const tutti_comm *comm);
 
 /* Makes the world again with processes that wait to join the job, of a later epoch: under tutti run --max-ranks M they
  * are started by tutti run --join JOB, and wait in tutti_join or tutti_main. All ranks of the world call it, while it is
- * whole; the old ones keep their numbers, those that wait now come behind them, up to M, and enter `work` with a world of
- * that epoch (tutti_epoch(world) > 0). All or nothing: a process that waits and dies meanwhile is left out, unless
- * nobody is left; a process that does not come within the deadline (tutti_within, or else the option join_timeout_ms) is
- * ended where it has waited. After any error the comm is as it was before. Each rank's memory stays its own; what it made before
- * is refused from then on (ERR_EPOCH), and has to be made again (tutti_comm_renew) or freed. ERR_ARGUMENT: nobody
- * waits. ERR_UNSUPPORTED: nobody can join this job. ERR_BROKEN: the comm has lost a rank, and has to be rebuilt first.
+ * whole; the old ones keep their numbers, those that wait now come behind them, up to M, and enter `work` with a world
+ * of that epoch (tutti_epoch(world) > 0). All or nothing: a process that waits and dies meanwhile is left out, unless
+ * nobody is left; one that does not come within the deadline (tutti_within, or else the option join_timeout_ms) is
+ * ended. After any error the comm is as it was before. Each rank's memory stays its own; what it made before is refused
+ * from then on (ERR_EPOCH), and has to be made again (tutti_comm_renew) or freed. ERR_ARGUMENT: nobody waits.
+ * ERR_UNSUPPORTED: nobody can join this job. ERR_BROKEN: the comm has lost a rank, and has to be rebuilt first.
  * ERR_JOIN: somebody could not join. ERR_PEER_LOST: a rank that was there before died. */
 TUTTI_API tutti_status tutti_comm_grow(tutti_comm *comm, tutti_comm **made);
 /* Returns how many processes wait to join the comm's job at this moment. Ranks may see different numbers; it is the

@@ -100,6 +100,7 @@ static int work(tutti_comm *world, int argc, char **argv)
             status = tutti_comm_revoke(comm);
             if (status == TUTTI_OK) status = tutti_comm_rebuild(tutti_within(comm, 20000), &next);
             if (status != TUTTI_OK) return tutti_explain(comm, stderr);
+            if (tutti_size(next) != tutti_size(comm)) fprintf(stderr, "WRONG: %d ranks rebuilt, not %d\n", tutti_size(next), tutti_size(comm));
         }
         if (comm != world && comm != next) tutti_comm_free(comm);
         comm = next;
@@ -157,6 +158,7 @@ cat >cases.c <<'C'
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <threads.h>
 #include <tutti/actor.h>
 #include <tutti/tutti.h>
 static void say(tutti_comm *comm, tutti_status status) { fprintf(stderr, "%s: %s\n", tutti_status_name(status), status == TUTTI_OK ? "" : tutti_comm_error(comm)->text); }
@@ -233,6 +235,7 @@ static int work(tutti_comm *world, int argc, char **argv)
         if (tutti_rank(world) == 0) puts("somebody waits"), fflush(stdout), getchar();
         tutti_barrier(world);
         say(world, tutti_comm_grow(tutti_within(world, 500), &next));
+        while (tutti_comm_waiting(world) > 0) thrd_yield(); /* until it is ended */
     }
     if (strcmp(what, "wait") == 0) {
         if (tutti_rank(world) == 0) getchar();
