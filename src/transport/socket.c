@@ -4,7 +4,9 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/sim.h"
 #include "base/status.h"
+#include "transport/sim_socket.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -305,11 +307,23 @@ int tti_poll_ms(int64_t deadline_ns)
     return left < 0 ? 0 : left > 1000 ? 1000 : (int)left;
 }
 
+int tti_poll_ns(struct pollfd *set, nfds_t count, int64_t timeout_ns)
+{
+    struct timespec timeout = {timeout_ns / 1000000000, timeout_ns % 1000000000};
+    if (tti_sim != NULL) return tti_sim_poll(set, count, timeout_ns);
+    return ppoll(set, count, &timeout, NULL);
+}
+
+int tti_poll(struct pollfd *set, nfds_t count, int timeout_ms)
+{
+    return tti_poll_ns(set, count, (int64_t)timeout_ms * 1000000);
+}
+
 int tti_poll_until(int fd, short events, int64_t deadline_ns)
 {
     struct pollfd polled = {.fd = fd, .events = events};
     for (;;) {
-        int left_ms = tti_poll_ms(deadline_ns), ready = poll(&polled, 1, left_ms);
+        int left_ms = tti_poll_ms(deadline_ns), ready = tti_poll(&polled, 1, left_ms);
         if (ready > 0) return 0;
         if (ready < 0 && errno != EINTR) return errno;
         if (left_ms == 0) return ETIMEDOUT;
@@ -336,6 +350,7 @@ static int open_socket(const struct tti_address *address)
 
 static int listen_at(struct tti_address *address)
 {
+    if (tti_sim != NULL) return tti_sim_listen(address);
     union any_address system;
     socklen_t length = to_system(address, &system);
     int one = 1, fd = open_socket(address);
@@ -377,6 +392,7 @@ int tti_accept(int listener, struct tti_address *from)
 
 int tti_connect(const struct tti_address *address)
 {
+    if (tti_sim != NULL) return tti_sim_connect(address);
     union any_address system;
     socklen_t length = to_system(address, &system);
     int fd = open_socket(address);

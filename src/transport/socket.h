@@ -6,6 +6,7 @@
 #ifndef TTI_TRANSPORT_SOCKET_H
 #define TTI_TRANSPORT_SOCKET_H
 
+#include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -63,6 +64,9 @@ uint64_t tti_system_here(void);
 uint64_t tti_network_here(void);
 /* For poll: returns the milliseconds until the deadline, rounded up, at most a second. */
 int tti_poll_ms(int64_t deadline_ns);
+/* Do what poll does; in a simulated run simulated time passes meanwhile. */
+int tti_poll(struct pollfd *set, nfds_t count, int timeout_ms);
+int tti_poll_ns(struct pollfd *set, nfds_t count, int64_t timeout_ns);
 /* Waits for one of these events of poll. Returns 0, ETIMEDOUT, or an errno. */
 int tti_poll_until(int fd, short events, int64_t deadline_ns);
 

@@ -365,9 +365,8 @@ static void sleep_until(struct tti_transport *transport, int64_t timeout_ns)
 {
     struct tti_tcp *tcp = (struct tti_tcp *)transport;
     if (atomic_load_explicit(&tcp->due, memory_order_relaxed) || timeout_ns <= 0) return;
-    struct timespec timeout = {timeout_ns / 1000000000, timeout_ns % 1000000000};
     struct pollfd polled = {.fd = sleep_begin(transport), .events = POLLIN};
-    if (polled.fd >= 0) ppoll(&polled, 1, &timeout, NULL);
+    if (polled.fd >= 0) tti_poll_ns(&polled, 1, timeout_ns);
     sleep_end(transport);
 }
 
@@ -435,7 +434,7 @@ static void part_from_all(struct tti_tcp *tcp, int64_t deadline_ns)
         int64_t left_ns = deadline_ns - tti_now_ns();
         if (done || left_ns <= 0) return;
         struct pollfd polled = {.fd = tcp->epoll_fd, .events = POLLIN};
-        poll(&polled, 1, left_ns < DRAIN_MS * 1000000 ? 1 : DRAIN_MS);
+        tti_poll(&polled, 1, left_ns < DRAIN_MS * 1000000 ? 1 : DRAIN_MS);
     }
 }
 

@@ -303,7 +303,7 @@ static void await_anything(const struct mesh *mesh)
                 if (tcp->links[i].knocks[k] != NULL)
                     count += tti_knock_poll_set(tcp->links[i].knocks[k], mesh->polled + count);
     }
-    poll(mesh->polled, (nfds_t)count, POLL_MS);
+    tti_poll(mesh->polled, (nfds_t)count, POLL_MS);
 }
 
 static tutti_status step_all(const struct mesh *mesh, bool late)

@@ -25,7 +25,7 @@ static tutti_status prove_local(struct tti_meeting *meeting, int fd, struct tti_
         if (state == TTI_PROOF_DONE) return TUTTI_OK;
         if (state == TTI_PROOF_FAILED || tti_now_ns() >= meeting->deadline_ns) return TUTTI_ERR_JOIN;
         struct pollfd polled = {.fd = fd, .events = POLLIN};
-        poll(&polled, 1, tti_poll_ms(meeting->deadline_ns));
+        tti_poll(&polled, 1, tti_poll_ms(meeting->deadline_ns));
     }
 }
 
@@ -72,7 +72,7 @@ static tutti_status find_local(struct tti_meeting *meeting, tutti_error *error)
         if (fd < 0) TTI_TRY(tti_apart_poll_join(meeting->where.apart, error));
         if ((tti_now_ns() >= meeting->deadline_ns && !end_root(meeting)) || refusals > REFUSALS_MOST)
             return not_here(meeting, why, error);
-        poll(NULL, 0, pause_ms);
+        tti_poll(NULL, 0, pause_ms);
     }
 }
 
@@ -129,7 +129,7 @@ static tutti_status knock_until(struct tti_meeting *meeting, struct tti_knock *k
         if (next_ns <= now_ns || next_ns > meeting->deadline_ns) next_ns = meeting->deadline_ns;
         int count = tti_knock_poll_set(knock, meeting->polled);
         int poll_ms = tti_board_poll_ms(meeting->where.board, tti_poll_ms(next_ns));
-        poll(meeting->polled, (nfds_t)count, knock->next_ns <= now_ns ? RETRY_MS : poll_ms);
+        tti_poll(meeting->polled, (nfds_t)count, knock->next_ns <= now_ns ? RETRY_MS : poll_ms);
     }
 }
 
@@ -213,7 +213,7 @@ static tutti_status talk(struct tti_meeting *meeting, struct tti_blobs *all, tut
         }
         struct pollfd polled = {.fd = root->fd, .events = (short)(POLLIN | (sending ? POLLOUT : 0))};
         int poll_ms = tti_poll_ms(meeting->deadline_ns + TTI_JOIN_GRACE_NS);
-        poll(&polled, 1, tti_meeting_poll_ms(meeting, poll_ms));
+        tti_poll(&polled, 1, tti_meeting_poll_ms(meeting, poll_ms));
     }
 }
 

@@ -132,7 +132,8 @@ static void linger(struct tti_meeting *meeting, const tutti_error *why)
         struct tti_hello who;
         int fd = tti_door_next(&meeting->door, &who);
         if (fd < 0) {
-            poll(meeting->polled, (nfds_t)tti_door_poll_set(&meeting->door, meeting->polled), tti_poll_ms(until_ns));
+            nfds_t count = (nfds_t)tti_door_poll_set(&meeting->door, meeting->polled);
+            tti_poll(meeting->polled, count, tti_poll_ms(until_ns));
             continue;
         }
         struct tti_meeting_member *member = &meeting->members[who.from];
@@ -307,7 +308,7 @@ static void await_anything(struct tti_meeting *meeting, bool sending)
             meeting->polled[count++] = (struct pollfd){.fd = member->fd, .events = out ? POLLOUT : POLLIN};
     }
     int poll_ms = tti_meeting_poll_ms(meeting, tti_poll_ms(meeting->deadline_ns));
-    poll(meeting->polled, (nfds_t)count, poll_ms);
+    tti_poll(meeting->polled, (nfds_t)count, poll_ms);
 }
 
 static int count_given(const struct tti_meeting *meeting)

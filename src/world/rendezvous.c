@@ -296,7 +296,7 @@ static void close_gently(int fd, int64_t deadline_ns)
         ssize_t got = recv(fd, rest, sizeof rest, MSG_DONTWAIT);
         if (got == 0 || (got < 0 && !would_block()) || tti_now_ns() >= deadline_ns) break;
         struct pollfd polled = {.fd = fd, .events = POLLIN};
-        if (got < 0) poll(&polled, 1, tti_poll_ms(deadline_ns));
+        if (got < 0) tti_poll(&polled, 1, tti_poll_ms(deadline_ns));
     }
     close(fd);
 }
