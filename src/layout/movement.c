@@ -35,7 +35,7 @@ struct maker {
     struct tti_rule has, adds, holds, needs, gets;
     int here[TUTTI_MESH_DIMENSIONS_MAX]; /* this rank's coordinates */
     unsigned summed;                     /* dimensions of the mesh that are summed over */
-    unsigned free;                       /* of these, the ones along which no rule says which rank adds up */
+    unsigned free;                       /* dimensions of `summed` along which no rule says which rank adds up */
     unsigned crossed;                    /* dimensions that data cross after the sum */
     struct tti_movement *made;
 };

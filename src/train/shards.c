@@ -19,7 +19,7 @@
 struct record {
     int64_t status;
     uint64_t inputs; /* inputs in all, as this rank has them */
-    uint64_t slice;  /* of these, the rank's own */
+    uint64_t slice;  /* inputs of the rank's own slice */
     uint64_t outputs;
     double loss, samples, norm_squared;
 };

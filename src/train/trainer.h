@@ -33,7 +33,7 @@ struct tti_timeline {
 struct tutti_trainer {
     tutti_comm *comm; /* all ranks; NULL: it is only planned, and has no memory for numbers (trainer_plan.c) */
     int world_rank, world_size;
-    int host_ranks;       /* of them, the ranks that share this host's memory */
+    int host_ranks;       /* ranks of comm that share this host's memory */
     struct tti_here here; /* the call that is being made */
     struct tti_trainer_mesh mesh;
     int rank, size; /* among those that share the batch: in mesh.batch */

@@ -94,7 +94,7 @@ struct tti_sim_network {
     struct tti_sim_cut *cuts;
     size_t cut_count;
     struct tti_sim_frames held;
-    uint64_t changes; /* of what may make one rank lose another */
+    uint64_t changes; /* changes so far that may make one rank lose another */
 };
 
 static inline struct tti_sim_pair *pair_of(const struct tti_sim_endpoint *from, const struct tti_sim_endpoint *to)
@@ -141,7 +141,8 @@ void tti_sim_announce_departure(struct tti_sim_endpoint *gone);
 
 /* Keeps a frame's data and gives the frame back to its sender. Returns false if there is no memory, and frees it. */
 bool tti_sim_let_go(struct tti_sim_frame *frame);
-/* To be called after that: the frame arrives at the given time, or as soon as the receiver has taken those before it. */
+/* To be called after that: the frame arrives at the given time, or as soon as the receiver has taken those before
+ * it. */
 void tti_sim_comes(struct tti_sim_frame *frame, int64_t there_ns);
 /* Both of these. */
 void tti_sim_has_left(struct tti_sim_frame *frame, int64_t there_ns);

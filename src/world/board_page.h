@@ -30,10 +30,10 @@ struct tti_board_page {
     uint64_t magic;
     char job[256];
     int32_t first, room;      /* processes of this host: the first one, and how many there can be */
-    int32_t most;             /* how many processes the job can have, */
-    _Atomic int32_t size;     /* and how many it has */
+    int32_t most;             /* how many processes the job can have */
+    _Atomic int32_t size;     /* how many processes the job has */
     int32_t grows;            /* processes that wait can be taken in (ticket.h) */
-    _Atomic uint32_t attempt; /* how often that was tried */
+    _Atomic uint32_t attempt; /* how often that was attempted */
     /* the last attempt: how many processes there were before, how many there would be then, and how many had ended */
     _Atomic int32_t attempt_present, attempt_size;
     _Atomic uint32_t attempt_ends;

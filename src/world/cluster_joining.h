@@ -24,7 +24,7 @@ struct tti_joining {
     bool has_key;
     int64_t deadline_ns;
     struct tti_tcp **endpoints; /* ranks_each */
-    tutti_status able;          /* whether the endpoints listen; otherwise `error` says why, and all are told */
+    tutti_status able;          /* OK if the endpoints listen; otherwise `error` says why, and all processes are told */
     struct tti_board board;
     struct tti_meeting *meeting;
     struct tti_blobs peer_infos;

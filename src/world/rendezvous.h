@@ -28,7 +28,7 @@ struct tti_rendezvous {
     int rank, size;
     int ranks_each;      /* for messages, if those that meet are processes: the ranks of each; 0: one */
     uint32_t generation; /* as in struct tti_sequel: processes of another generation meet elsewhere */
-    uint32_t attempt;    /* likewise */
+    uint32_t attempt;    /* as in struct tti_sequel: processes of another attempt meet elsewhere */
     bool again;          /* they have met before, to form a world that they form anew */
     int64_t deadline_ns; /* the deadline for the whole meeting, by tti_now_ns() */
     /* "HOST:PORT", at which rank 0 listens and to which the others connect. HOST is rank 0's host; rank 0 itself uses
@@ -36,7 +36,7 @@ struct tti_rendezvous {
      * after the other. NULL or "": all ranks are on this host and meet by the job's name. */
     const char *address;
     const struct tti_key *key; /* NULL only without an address */
-    /* NULL or "": rank 0 listens on all, or as said above; otherwise on this one, and at `address` */
+    /* NULL or "": rank 0 listens on all interfaces, or as `address` says; otherwise on this one, and at `address` */
     const char *interface;
     const struct tti_apart *apart; /* where other ranks of this host may wait; NULL: none can be waiting elsewhere */
     /* The board of this host's launcher, or NULL. It is read up to the end of the first exchange: with a board there

@@ -96,7 +96,7 @@ static bool is_own_fault(const struct waiting *waiting)
            (error->peer == waiting->process && error->system_errno != TTI_ATTEMPT_OVER);
 }
 
-/* OK with no world: it is to wait for the next attempt. */
+/* Joins with the others once. Returns OK with no world if the process must wait for the next attempt. */
 static tutti_status attempt(struct waiting *waiting, tutti_comm **world)
 {
     tutti_status status = join(waiting, world);

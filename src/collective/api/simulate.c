@@ -59,7 +59,7 @@ struct simulation {
     struct sim_death *deaths;
     struct sim_fault *faults;
     struct tti_sim_network *network; /* NULL: there is one host */
-    struct tti_cluster cluster;      /* of all ranks, likewise */
+    struct tti_cluster cluster;      /* cluster of all ranks; used if there are several hosts */
     struct tti_hosts layout;
     tutti_status status;
     tutti_error *error;

@@ -46,8 +46,8 @@ struct split {
     char name[64];        /* the name of the exchanges */
     int32_t line;         /* the line of the call */
     int64_t until_ns;     /* its deadline; 0: the comm's */
-    struct wish *wishes;  /* of all ranks of the parent */
-    struct offer *offers; /* likewise */
+    struct wish *wishes;  /* those of all ranks of the parent */
+    struct offer *offers; /* those of all ranks of the parent */
     int *group;           /* the parent's numbers of the new comm's ranks, in the new order */
     int size, rank;       /* size 0: this rank is in no new comm */
     bool local;           /* the new comm's ranks all share memory */

@@ -17,13 +17,13 @@ enum tti_reach {
     TTI_NOWHERE, /* not used in this call */
     TTI_ARENA,   /* value is an offset in the arena of `process` */
     TTI_PRIVATE, /* value is an address, good in the process with that pid only */
-    TTI_DEVICE   /* of a message: value is an arena offset that leads to the place on a device (message_device.c) */
+    TTI_DEVICE   /* for a message: value is an arena offset that leads to the place on a device (message_device.c) */
 };
 struct tti_place {
     uint32_t reach;
     int32_t process;
     uint64_t value;
-    uint32_t epoch; /* of the comm that it was told on */
+    uint32_t epoch; /* epoch of the comm in which it was told */
 };
 
 /* Where a call is made. The file's tail and the name are copied, since a peer cannot follow our pointers. */
@@ -44,8 +44,8 @@ struct tti_call {
     bool on_stream : 1; /* it was put on a stream */
     int32_t root;       /* -1: none */
     uint32_t reduction_signature;
-    uint32_t counts_signature;          /* of the counts that must be equal on all ranks */
-    uint64_t count;                     /* of all parts, where there are some */
+    uint32_t counts_signature;          /* signature of the counts that must be equal on all ranks */
+    uint64_t count;                     /* elements of all parts, if it has parts */
     double factor;                      /* this rank's, for a scaled sum */
     uint32_t parts;                     /* pieces, or blocks whose counts all ranks give; 0: none */
     uint16_t digests[TTI_CALL_DIGESTS]; /* each of an equal share of the parts' counts: they tell which counts differ */

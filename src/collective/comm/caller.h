@@ -14,7 +14,7 @@ struct tti_arguments {
     enum tti_kind kind;
     _Alignas(8) tutti_type type;
     _Alignas(8) int reduction; /* -1: none */
-    _Alignas(8) int root;      /* likewise */
+    _Alignas(8) int root;      /* -1: none */
     const void *in;
     void *out;
     size_t count;
@@ -24,7 +24,7 @@ struct tti_caller {
     struct tti_site site;         /* where the next call is, and its name */
     const char *site_file;        /* the name of which site.file is the tail */
     const char *noted_file;       /* site_file at the time when the op's site was noted */
-    int64_t deadline_ms;          /* of the next call; 0: the comm's own deadline */
+    int64_t deadline_ms;          /* deadline of the next call; 0: the comm's own deadline */
     bool preparing;               /* the next call that has a handle does not start its op yet */
     struct tutti_stream *stream;  /* the next call is put on it; NULL: on none */
     struct tti_group *group;      /* NULL: none has begun */

@@ -45,11 +45,11 @@ enum tti_op_state { TTI_OP_QUEUED, TTI_OP_OPENING, TTI_OP_FAST, TTI_OP_MEETING, 
 /* Progress of a collective in its plan. */
 struct tti_walk {
     const struct tti_plan *plan;
-    size_t step;      /* of the plan */
+    size_t step;      /* the present step of the plan */
     uint32_t rounds;  /* how often AGAIN has gone back so far */
-    uint32_t turn;    /* for the steps that an AGAIN repeats: how often they were done, */
-    uint32_t numbers; /* by how much the numbers that they publish have grown, */
-    uint64_t shift;   /* and by how many bytes their places in IN and OUT have moved */
+    uint32_t turn;    /* for the steps that an AGAIN repeats: how often they were done */
+    uint32_t numbers; /* for these steps: how much the numbers that they publish have grown */
+    uint64_t shift;   /* for these steps: how many bytes their places in IN and OUT have moved */
     uint64_t done;    /* bytes of the present step that are done */
 };
 
@@ -71,7 +71,7 @@ struct tti_op {
     struct tti_reducer reducer;
     const void *in;
     void *out;
-    uint64_t in_bytes, out_bytes; /* of the buffers that this rank uses */
+    uint64_t in_bytes, out_bytes; /* bytes of the buffers that this rank uses */
     struct tti_many *many;        /* its pieces and the present one; NULL: it has none */
     bool watched;                 /* it has pieces, or the rank has siblings: op.c does more when it begins and ends */
     bool in_place;                /* this rank's buffers are in the operation's in-place form */
@@ -107,8 +107,8 @@ struct tti_started;
 struct tti_served {
     struct tti_service *by; /* the service thread; NULL: none serves the comm */
     tutti_comm *next;       /* the next comm that it serves */
-    uint32_t seen_starts;   /* queue.starts when it last looked, */
-    bool left_alone;        /* true if it left the ops alone then */
+    uint32_t seen_starts;   /* queue.starts when it last looked */
+    bool left_alone;        /* true if it left the ops alone when it last looked */
     bool unhurried;         /* since the queue was empty, an op was started that need not be taken forward at once */
     bool calm;              /* the ops only wait for other ranks, and no other thread is busy with them */
     bool rung;              /* something came for the comm while it slept */
@@ -123,7 +123,7 @@ struct tti_callbacks {
 };
 
 struct tti_queue {
-    _Atomic uint32_t lock;                         /* of first, last and free: held for a few instructions */
+    _Atomic uint32_t lock;                         /* lock of first, last and free: held for a few instructions */
     _Atomic uint32_t busy;                         /* TTI_BUSY_…: the thread that has it takes the ops forward */
     _Atomic uint32_t inside;                       /* 1: the keeper uses the right that it keeps */
     _Atomic uint32_t count;                        /* ops in the queue and the thread-local one */
@@ -142,10 +142,10 @@ struct tti_queue {
     uint32_t told_asks;             /* how many of `asks` the letters have been told of */
     _Atomic bool cancels;           /* a message in flight was cancelled */
     int64_t pending_until_ns;       /* after a failure: until when buffers of messages are waited for */
-    struct tti_started *all, *free; /* places of this comm's handles, those given back, */
-    struct tti_started *own_free;   /* and those taken by the thread that starts ops, for the next ones */
+    struct tti_started *all, *free; /* all places of this comm's handles; places that were given back */
+    struct tti_started *own_free;   /* free places that the thread that starts ops has taken, for its next ones */
     struct tti_served served;
-    struct tti_streams *streams; /* of devices that ops were put on, or NULL: turn.h */
+    struct tti_streams *streams; /* state for ops on streams of devices, or NULL: turn.h */
     struct tti_callbacks callbacks;
     tutti_error error;
 };
@@ -199,8 +199,9 @@ struct tti_traits {
 
 /* Errors of this rank's calls. */
 struct tti_errors {
-    tutti_error call;         /* of the last call; written by the caller */
-    tutti_error ended;        /* of the last failed op; written by whoever waited for it, under the queue's lock */
+    tutti_error call; /* error of the last call; written by the caller */
+    /* error of the last failed op; written by the thread that waited for it, under the queue's lock */
+    tutti_error ended;
     tutti_error *sink;        /* where failures of an op are described: `call`, or the queue's */
     _Atomic bool shows_ended; /* the last error is `ended`, and not `call` */
     _Atomic bool told;        /* the error that broke the comm was returned once */
@@ -225,13 +226,13 @@ struct tutti_comm {
     tutti_tuning tuning;
     struct tti_traits traits;
     uint64_t sequence;  /* number of the last operation that began */
-    uint32_t signature; /* of all calls so far */
+    uint32_t signature; /* signature of all calls so far */
     struct tti_caller caller;
     struct tti_errors errors;
     struct tti_trace *trace; /* NULL: not traced */
     struct tti_counts counts;
     struct tti_queue queue;
-    struct tti_op op; /* of blocking calls */
+    struct tti_op op; /* for blocking calls */
 };
 /* A rank of this comm by its number in the world, and what the world knows of it. */
 static inline int tti_member(const tutti_comm *comm, int rank)
@@ -260,14 +261,14 @@ static inline struct tti_rank_info *tti_info_of(const tutti_comm *comm, int rank
 struct tti_net;
 struct tti_here_setup;
 struct tti_comm_setup {
-    struct tti_world *world;  /* of this host; one reference of it is taken over on success */
-    int rank, size, here;     /* `here` of its ranks on this host */
+    struct tti_world *world;  /* this host's world; one reference of it is taken over on success */
+    int rank, size, here;     /* `here`: number of its ranks on this host */
     const tutti_comm *parent; /* the comm that it is made from; NULL: it is the world */
     int *members;             /* the world's numbers of its ranks; NULL: all, in order; taken over on success */
-    void *area;               /* memory that its ranks share; or: */
+    void *area;               /* memory that all its ranks share; NULL: they use `net` */
     size_t area_bytes;
-    struct tti_net *net;                 /* the connections by which they exchange messages, */
-    uint32_t id;                         /* and the comm's number there, the same on all its ranks */
+    struct tti_net *net;                 /* the connections by which the ranks exchange messages */
+    uint32_t id;                         /* the comm's number in `net`, the same on all its ranks */
     const struct tti_here_setup *shared; /* what the ranks of one host share besides; NULL: nothing */
     bool next_epoch;                     /* it is of the epoch after its parent's, with all ranks that are left */
 };
@@ -279,8 +280,8 @@ tutti_status tti_comm_create_all(struct tti_world *world, int rank, const tutti_
                                  tutti_error *error);
 /* Frees the comm in any case; ERR_SYSTEM: its trace, or for the world the trace of any comm, could not be written. */
 tutti_status tti_comm_destroy(tutti_comm *comm);
-/* The same for a world, by tutti_leave or `by_main`. Its handle stays for a while (the last 256 of the process do) and
- * only carries an error, so that later calls on it are refused. */
+/* Frees a world, like tti_comm_destroy, for tutti_leave or `by_main`. Its handle stays for a while (the last 256 of the
+ * process do) and only carries an error, so that later calls on it are refused. */
 tutti_status tti_comm_retire(tutti_comm *comm, bool by_main);
 /* Does tutti_leave. `ends`: the rank's work ends too, so comms that were split off and not freed will not be used any
  * more. */

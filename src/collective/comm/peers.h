@@ -20,14 +20,14 @@ struct tti_waitable;
 
 /* One agreement: the value that a rank gives, and the values that all get. */
 struct tti_agreement {
-    enum tti_kind kind; /* of the call that it is a part of: the same on all ranks */
+    enum tti_kind kind; /* kind of the call that it is a part of: the same on all ranks */
     uint64_t mine;
     int64_t deadline_ms;
     bool kills;       /* a process that has not come when the deadline passes is killed, and so lost */
     uint64_t *values; /* (size) the value of each rank that took part: the same on all of them */
     bool *present;    /* (size) true if the rank took part; one that died later did, too */
-    int peer;         /* after a failure: the rank that it is about, */
-    bool differs;     /* true if that rank made another call */
+    int peer;         /* after a failure: the rank that it is about */
+    bool differs;     /* true if rank `peer` made another call */
 };
 
 enum tti_presence {
@@ -41,8 +41,8 @@ enum tti_presence {
 enum tti_news {
     TTI_NEWS_BROKE,          /* it has just broken the comm */
     TTI_NEWS_STARTS_NO_MORE, /* it starts nothing more; its collectives and messages are still under way */
-    TTI_NEWS_CALLS_NO_MORE,  /* likewise, and its collectives have ended */
-    TTI_NEWS_LEFT,           /* likewise, and its messages have ended */
+    TTI_NEWS_CALLS_NO_MORE,  /* it starts nothing more, and its collectives have ended */
+    TTI_NEWS_LEFT,           /* it starts nothing more, and its collectives and messages have ended */
     TTI_NEWS_EPOCH /* it is in another epoch from now on, and takes nothing of this one; told to the transport alone */
 };
 

@@ -29,7 +29,7 @@ struct tti_copier {
     struct tti_copier *next;
     tutti_comm *comm;
     struct tti_device *device; /* a reference */
-    struct tti_stream *stream; /* likewise, the copier's own */
+    struct tti_stream *stream; /* a reference; the copier's own */
     struct tti_word *done;     /* the n-th copy sets it to first_done + n */
     uint64_t first_done, copies;
     struct tti_stream_gate *gates; /* gates of the caller's streams */

@@ -40,8 +40,8 @@ struct tti_started {
     struct tti_turn *turn;            /* its place on a stream; NULL: it is on none */
     struct tti_started *then;         /* the op on a stream that follows this meeting of ranks; or NULL */
     uint64_t *row;                    /* v-forms: this rank's counts */
-    struct tti_started *sibling;      /* the next place of the same comm, */
-    uint64_t first_id;                /* and its first id there; under the table's lock */
+    struct tti_started *sibling;      /* the next place of the same comm */
+    uint64_t first_id;                /* id of its place when the comm first used it; under the table's lock */
     int group_part;                   /* its number in the group, from 0; before its start that of its call, from 1 */
     tutti_status failed;              /* OK, or why it was stopped; it ends when it is fenced */
     int64_t fence_until_ns;

@@ -33,9 +33,9 @@
 #define US INT64_C(1000)
 enum {
     SPIN_US = 20, /* polls before it naps, when ops wait for peers */
-    NAP_US = 50,  /* the first nap; each one without anything moving is twice as long, */
+    NAP_US = 50,  /* the first nap; while nothing moves, each next one is twice as long, up to NAP_DOUBLED_US */
     NAP_DOUBLED_US = 1000,
-    NAP_PART = 32, /* and later ones grow by this part: an event is noticed late by that part of its wait */
+    NAP_PART = 32, /* later naps grow by this part: an event is noticed late by that part of its wait */
     NAP_MOST_US = 8000,
     NAP_GATED_US = 100, /* while an op waits for its stream */
     LINGER_US = 20000,  /* how long it naps before it sleeps, if there are no ops */
@@ -76,12 +76,12 @@ int tti_service_threads = 0;
 
 struct round {
     bool any;                       /* an op is in flight that is not left to others */
-    bool moved;                     /* and one moved */
+    bool moved;                     /* an op moved */
     bool fresh;                     /* one was started since the last poll, or another thread is busy with it */
     bool gated;                     /* one waits for a stream of a device, which wakes no thread */
     bool restless;                  /* nobody rings when one of these can go on */
-    struct tti_callback *callbacks; /* callbacks to be called without the lock, */
-    tutti_comm *of;                 /* which are this comm's */
+    struct tti_callback *callbacks; /* callbacks to be called without the lock */
+    tutti_comm *of;                 /* the comm that has these callbacks */
 };
 
 static void lock(struct tti_service *service)

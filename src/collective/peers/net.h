@@ -52,7 +52,7 @@ enum { TTI_NET_CALLS = 64, TTI_NET_QUESTION = 8 };
 enum { TTI_NET_CHAIN = 64, TTI_NET_SAID = 16384 };
 
 enum tti_frame_kind {
-    TTI_FRAME_DATA = 1, /* of op `sequence` */
+    TTI_FRAME_DATA = 1, /* data of op `sequence` */
     TTI_FRAME_GRANT,    /* type: the purpose; value: charges taken so far; sequence: large receives posted so far */
     TTI_FRAME_ASK, /* asks which call was op `sequence`. data: the asker's last calls; value: the number of its wait, if
                     * it also asks what the receiver waits for */
@@ -97,10 +97,10 @@ struct tti_lane {
     struct tti_lane *next_grant;
     uint64_t sequence;               /* number of its newest op that is known */
     bool leaving, left;              /* it starts nothing more; all that it had started has ended too */
-    uint64_t left_before;            /* it left before this op; 0: it did not say, */
-    struct tti_question *last_calls; /* its last calls before that; NULL: it has not left, or did not say */
+    uint64_t left_before;            /* it left before this op; 0: it did not say */
+    struct tti_question *last_calls; /* its last calls before it left; NULL: it has not left, or did not say */
     struct tti_question *question;   /* its last question, or NULL */
-    bool asks;                       /* that question is not answered yet */
+    bool asks;                       /* `question` is not answered yet */
     uint64_t asks_in;                /* the number of its wait in which it asks for this rank's; 0: it does not ask */
     int64_t asks_ns;                 /* when it last asked */
     uint64_t answered;               /* a hash of the last answer to it; 0: none since then */
@@ -192,8 +192,8 @@ struct tti_net {
     struct tti_kept *kept;  /* memory of freed comms that the transport may still use */
     struct tti_link strays; /* struct tti_aside, for comms that are not made here yet */
     uint64_t stray_bytes;
-    bool warned;               /* it has warned of too many strays, */
-    bool warned_of_epoch;      /* and of frames of an older epoch */
+    bool warned;               /* it has warned of too many strays */
+    bool warned_of_epoch;      /* it has warned of frames of an older epoch */
     uint32_t epoch;            /* the rank's epoch */
     struct tti_table lost;     /* char: for each lost rank the reason */
     struct tti_table coming;   /* struct tti_coming */

@@ -18,14 +18,14 @@ enum {
 
 struct tti_mapped {
     int rank;
-    uint64_t id;   /* of the buffer, or the allocation, there */
+    uint64_t id;   /* id of the buffer, or of the allocation, in the process of that rank */
     uint64_t used; /* by work that has passed when offers->passed has reached this */
     struct tti_memory memory;
     struct tti_mapped *next;
 };
 
 struct tti_leased {
-    uint64_t id;             /* of the allocation */
+    uint64_t id;             /* id of the allocation */
     struct tti_lease *lease; /* in the arena, for others to read */
     struct tti_leased *next;
 };

@@ -77,7 +77,7 @@ struct tti_post {
     /* Words that do not change have their own line, since others read them in every operation: */
     _Alignas(64) _Atomic uint32_t epoch; /* the epoch in which the rank made its side of the comm */
     int32_t pid;
-    struct tti_transport *endpoint; /* of a simulated rank, over several hosts: the transport that it sleeps in */
+    struct tti_transport *endpoint; /* for a simulated rank, over several hosts: the transport that it sleeps in */
     /* Rarely written: */
     _Atomic uint64_t agreed;   /* number << 32 | kind of the last agreement that the rank came to */
     _Atomic uint64_t given[2]; /* its values there and in the agreement before, by the number's lowest bit */
@@ -86,34 +86,34 @@ struct tti_post {
 
 /* A comm's shared memory as this rank has mapped it, and what it has seen there. */
 struct tti_posts {
-    struct tti_area *area; /* its address, */
-    size_t bytes;          /* its size */
-    bool owned;            /* for a comm that was split off: it lies in this process's arena, given by this rank, */
-    bool given;            /* and is given back when all have freed their side */
-    bool one_process;      /* the ranks that share it are threads of this process */
-    int count, place;      /* how many ranks share it, and this rank's place among them: its number if all ranks do */
+    struct tti_area *area; /* address of the memory */
+    size_t bytes;          /* size of the memory */
+    bool owned;       /* for a comm that was split off: the memory is in this process's arena, given by this rank */
+    bool given;       /* for a comm that was split off: the memory is given back when all have freed their side */
+    bool one_process; /* the ranks that share it are threads of this process */
+    int count, place; /* how many ranks share it, and this rank's place among them: its number if all ranks do */
     const struct tti_hosts *hosts; /* the comm's hosts, if it has several; NULL: all ranks share it */
     struct tti_hosts *own_hosts;   /* the same, to be freed; NULL: owned elsewhere */
     struct tti_post *posts;        /* (count) */
-    char *slots;                   /* struct tti_slot: `window` of each rank, */
-    size_t slot_stride;            /* bytes from one slot to the next, */
-    size_t slot_room;              /* of which so many lie behind the slot */
+    char *slots;                   /* struct tti_slot: `window` of each rank */
+    size_t slot_stride;            /* bytes from one slot to the next */
+    size_t slot_room;              /* bytes of it behind the slot */
     struct tti_call *calls;        /* `window` of each rank; apart from the slots: peers read them for errors only */
     uint64_t *shown;               /* (window) editions of the calls in this rank's slots */
     uint64_t window;               /* a power of two, the same on all ranks */
     uint64_t all_entered;          /* the last operation that all ranks are known to have entered */
-    struct tti_own_wait own;       /* the wait that this rank's post shows, */
-    int64_t since_ns;              /* and since when it shows it */
+    struct tti_own_wait own;       /* the wait that this rank's post shows */
+    int64_t since_ns;              /* the time from which the post shows it */
     _Atomic uint64_t *channels;    /* size * size: see message_routes.c */
-    char *stages;                  /* for providers: the stage of each rank, */
-    uint64_t *tables;              /* the counts and offsets that it gives in v-forms, */
-    char *bounce;                  /* and `bounce_bytes` for data that others cannot reach; NULL: none */
+    char *stages;                  /* for providers: the stage of each rank */
+    uint64_t *tables;              /* for providers: the counts and offsets that each rank gives in v-forms */
+    char *bounce;                  /* `bounce_bytes` for data that others cannot reach; NULL: none */
     size_t bounce_bytes;
 };
 
 /* Bytes of shared memory that a comm of `size` ranks needs. */
 size_t tti_posts_bytes(int size, bool bounce);
-size_t tti_posts_bytes_small(int size, bool bounce); /* of a comm that was split off */
+size_t tti_posts_bytes_small(int size, bool bounce); /* bytes for a comm that was split off */
 /* Finds the parts of a comm's memory. Returns false if there is no memory for it. */
 bool tti_posts_create(tutti_comm *comm, void *area, size_t bytes);
 void tti_posts_free(tutti_comm *comm);

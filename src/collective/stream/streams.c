@@ -20,7 +20,7 @@ const char *const tti_streams_words[TTI_STREAMS_WORDS] = {
 struct facts {
     int32_t status; /* OK, or an error if it cannot be described */
     int32_t wanted; /* rank 0's value is used */
-    int32_t exact;  /* likewise */
+    int32_t exact;  /* rank 0's value is used */
     int32_t number;
     char kind[12];
     unsigned char uuid[16];
@@ -268,7 +268,8 @@ static tutti_status settle(tutti_comm *comm, struct tti_streams *streams)
 
 /* ---- Opening anew -------------------------------------------------------------------------------------------------- */
 
-/* Ops that were started before the device was opened again end first: with an error, if their streams had not come to them. */
+/* Ops that were started before the device was opened again end first: with an error, if their streams had not come to
+ * them. */
 static tutti_status await_ops(tutti_comm *comm, tutti_error *error)
 {
     struct tti_streams *streams = comm->queue.streams;
