@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/* What measured times are about where nobody disturbs them: a quarter of them is less. Sorts them. */
+/* Returns the lower quartile of measured times: about the time without disturbances. Sorts `times`. */
 double tti_lower_quartile(double *times, size_t count);
 
 #endif

@@ -133,7 +133,7 @@ void tti_sim_task_lead(struct tti_sim_task *task);
  * called by one of them. */
 void tti_sim_task_kill(struct tti_sim_task *leader);
 
-/* Stops a leader's group until that time: what it would do sooner it does then. */
+/* Stops a leader's group until that time: everything that it would do sooner it does then. */
 void tti_sim_task_stop(struct tti_sim_task *leader, int64_t until_ns);
 /* Moves the clock (clock.h) of a leader's group on by so much at once, or back. */
 void tti_sim_task_jump(struct tti_sim_task *leader, int64_t ns);

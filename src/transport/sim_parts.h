@@ -141,10 +141,10 @@ void tti_sim_announce_departure(struct tti_sim_endpoint *gone);
 
 /* Keeps a frame's data and gives the frame back to its sender. Returns false if there is no memory, and frees it. */
 bool tti_sim_let_go(struct tti_sim_frame *frame);
-/* To be called after that: the frame arrives at the given time, or as soon as the receiver has taken those before
+/* Called after tti_sim_let_go: the frame arrives at the given time, or as soon as the receiver has taken those before
  * it. */
 void tti_sim_comes(struct tti_sim_frame *frame, int64_t there_ns);
-/* Both of these. */
+/* Does both: the frame leaves its sender, and arrives. */
 void tti_sim_has_left(struct tti_sim_frame *frame, int64_t there_ns);
 
 void tti_sim_link_init(struct tti_sim_link *link, struct tti_sim_network *network, int host);
@@ -152,7 +152,7 @@ void tti_sim_link_init(struct tti_sim_link *link, struct tti_sim_network *networ
 void tti_sim_link_send(struct tti_sim_frame *frame);
 /* Drops the frames that the endpoint has queued and that have not left; those that have left still arrive. */
 void tti_sim_link_forget(struct tti_sim_endpoint *endpoint, tutti_status status);
-/* Drops those of them that are for one peer. */
+/* Drops those queued frames that are for one peer. */
 void tti_sim_link_forget_peer(struct tti_sim_endpoint *endpoint, const struct tti_sim_endpoint *peer);
 
 /* ---- sim_cut.c, to be called only if network->pairs is not NULL ---- */

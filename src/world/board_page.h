@@ -17,8 +17,8 @@ struct note {
     int32_t unused;               /* aligns the marks behind it, which have 8 bytes */
 };
 
-/* State of one process of the job, which its ranks and the launcher write. Of a process of another host only the ends are
- * known, if the launchers of the hosts tell each other. */
+/* State of one process of the job, which its ranks and the launcher write. For a process of another host only its ends
+ * are known, if the hosts' launchers exchange them. */
 struct mark {
     _Atomic int32_t follows; /* the process was told that another one is the cause; it sets this itself */
     _Atomic int32_t restarts;

@@ -49,10 +49,10 @@ struct tti_staging {
     size_t piece;        /* for an op with several: the present one */
     bool running;        /* the round `done` is under way on the host */
     bool secured;        /* every rank has the slots that the op, or its present piece, needs */
-    bool agreeing;       /* the ranks are telling each other whether they have: */
-    struct tti_op kept;  /* the op as it was before, */
-    int32_t mine;        /* this rank's status, */
-    tutti_error why;     /* the reason for it, */
+    bool agreeing;       /* the ranks are telling each other whether they have the slots */
+    struct tti_op kept;  /* the op as it was before that exchange */
+    int32_t mine;        /* OK if this rank has the slots */
+    tutti_error why;     /* the reason for `mine` */
     struct slot slots[SLOTS];
     int32_t all[]; /* [size] the ranks' statuses */
 };
@@ -363,7 +363,7 @@ static bool must_agree(const struct tti_staging *staging, const struct tti_op *o
     return !sure;
 }
 
-/* Takes what this rank lacks, and begins an all_gather of how that went, in place of a round. */
+/* Makes the slots that this rank lacks, and begins an all_gather of the results, in place of a round. */
 static tutti_status begin_agreement(struct tti_staging *staging, struct tti_op *op, tutti_error *error)
 {
     tutti_status status = TUTTI_OK;
@@ -406,7 +406,8 @@ static tutti_status lacks_memory(const struct tti_staging *staging, struct tti_s
     return TUTTI_ERR_MEMORY;
 }
 
-/* Out of memory must be found before any rank begins a round: then all of them refuse the op, and the comm stays whole. */
+/* Out of memory must be found before any rank begins a round: then all of them refuse the op, and the comm stays
+ * whole. */
 static tutti_status secure(struct tti_staging *staging, struct tti_started *started, tutti_error *error)
 {
     struct tti_op *op = &started->op;

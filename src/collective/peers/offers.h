@@ -44,8 +44,8 @@ struct tti_offer tti_offer_of(struct tti_offers *offers, const void *pointer, ui
  * lease cannot be used, or there are too many. */
 tutti_status tti_offer_resolve(struct tti_offers *offers, int rank, const struct tti_offer *offer, char **at,
                                tutti_error *error);
-/* Both are called when no work on the device uses others' memory any more. unmap: others' memory is mapped again when it is
- * used. */
+/* They must be called when no work on the device uses others' memory any more. After unmap, others' memory is mapped
+ * again when it is used. */
 void tti_offers_unmap(struct tti_offers *offers);
 void tti_offers_free(struct tti_offers *offers);
 

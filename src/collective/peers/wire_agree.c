@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Agreement of ranks that exchange frames over a transport, also on a comm that is broken: the state machine of world/agree.h, fed
- * with the frames that come, and with what the transport knows of who is lost or has left.
+ * Agreement of ranks that exchange frames over a transport, also on a broken comm: feeds the state machine of
+ * world/agree.h with the frames that come, and with the ranks that the transport knows to be lost or to have left.
  */
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -13,9 +13,9 @@
 #define MS INT64_C(1000000)
 enum {
     SLEEP_MS = 2,
-    GRACE_MS = 1000,   /* and its deadline again: so much longer a rank waits for the one that coordinates */
-    CONFIRM_MS = 1000, /* in which the launcher says that a process has ended whose connections have; */
-    DECIDE_MS = 3000   /* and a heartbeat: those of several hosts wait until a silent host has ended its ranks */
+    GRACE_MS = 1000,   /* a rank waits for the coordinator so much longer than twice its deadline */
+    CONFIRM_MS = 1000, /* time for the launcher to report the end of a process whose connections have ended */
+    DECIDE_MS = 3000   /* the same over several hosts, besides a heartbeat: a silent host ends its ranks first */
 };
 
 static void send_frame(void *context, int to, const void *message, size_t bytes)
@@ -27,7 +27,7 @@ static void send_frame(void *context, int to, const void *message, size_t bytes)
 
 /* ---- What the launcher knows ---------------------------------------------------------------------------------------- */
 
-/* NULL: no launcher tells this host when that rank ends. */
+/* Returns the rank's entry; NULL: no launcher tells this host when that rank ends. */
 static const struct tti_cluster_rank *watched(const tutti_comm *comm, int rank)
 {
     const struct tti_cluster *cluster = comm->lanes->net->cluster;
@@ -53,7 +53,7 @@ static bool all_watched(const tutti_comm *comm)
     return true;
 }
 
-/* True if a launcher decides for all ranks who goes on, and ends the others. */
+/* Returns true if a launcher decides for all ranks which of them continue, and ends the others. */
 static bool all_ruled(const tutti_comm *comm)
 {
     for (int rank = 0; rank < comm->size; rank++) {
@@ -65,8 +65,8 @@ static bool all_ruled(const tutti_comm *comm)
 
 /* ---- The machine --------------------------------------------------------------------------------------------------- */
 
-/* With the lock held. NULL: no memory, or there are too many ranks. Where no launcher ends those
- * that are silent, they may live, and take the others for lost: so the larger part decides. */
+/* Returns the machine, with the lock held. NULL: no memory, or there are too many ranks. If no launcher ends silent
+ * ranks, these may live, and consider the others lost: so the larger part decides. */
 static struct tti_agree *machine_of(struct tti_lanes *lanes)
 {
     const tutti_comm *comm = lanes->comm;
@@ -83,7 +83,7 @@ void tti_lanes_hear_agree(struct tti_lanes *lanes, int peer, const struct tti_as
 
 /* ---- Who is lost --------------------------------------------------------------------------------------------------- */
 
-/* True once the launchers have said who was lost in this comm's epoch, or will not say it. */
+/* Returns true once the launchers have said who was lost in this comm's epoch, or will not say it. */
 static bool is_settled(tutti_comm *comm, int cause)
 {
     const tutti_options *options = &comm->world->options;
@@ -94,8 +94,8 @@ static bool is_settled(tutti_comm *comm, int cause)
     return status != TUTTI_IN_PROGRESS;
 }
 
-/* Each rank hears of a loss by itself. Where launchers know who has ended, all take the answer that the first who asked was given
- * there: who had ended by then. */
+/* Settles which ranks were lost. Each rank hears of a loss by itself. If launchers know who has ended, all ranks use
+ * the answer that the first one that asked was given: the processes that had ended by then. */
 void tti_lanes_settle_lost(tutti_comm *comm)
 {
     struct tti_lanes *lanes = comm->lanes;
@@ -109,7 +109,7 @@ void tti_lanes_settle_lost(tutti_comm *comm)
     int cause = failure->status == TUTTI_ERR_PEER_LOST ? failure->peer : -1;
     while (!is_settled(comm, cause)) {
         if (tti_now_ns() >= until_ns || tti_board_excluded(board_of(comm))) {
-            lanes->lost_asked = false; /* a thread, whose process goes on, or a child of it does: later, perhaps */
+            lanes->lost_asked = false; /* asks again later: the process, or a child of it, may run on */
             return;
         }
         tti_wait_turn();
@@ -138,10 +138,11 @@ struct agreeing {
     bool reported;
     bool led;     /* this rank has coordinated */
     bool ruled;   /* a launcher decides who goes on */
-    bool accused; /* it was asked to end those that seem to be lost, and live as far as it knows */
+    bool accused; /* the launcher was asked to end ranks that seem lost, and live as far as it knows */
 };
 
-/* A rank of another host that does not answer may live, and take this one for lost: only the launcher knows. */
+/* Returns true if a rank of another host that does not answer may live, and consider this one lost: only the launcher
+ * knows. */
 static bool may_live(const struct agreeing *agreeing, int rank)
 {
     const struct tti_cluster_rank *found = agreeing->ruled ? watched(agreeing->comm, rank) : NULL;
@@ -205,7 +206,8 @@ static void report(struct agreeing *agreeing, int64_t waited_ns)
             tti_kind_name(agreeing->call->kind), (double)waited_ns / 1e9, awaited);
 }
 
-/* On those that do not come. A launcher that watches them ends them, which is then seen; else they are taken for gone. */
+/* Gives up on ranks that do not come. A launcher that decides who continues is asked to end them, which is then
+ * noticed; without one they count as gone. */
 static void give_up(struct agreeing *agreeing)
 {
     char why[96];
@@ -219,7 +221,7 @@ static void give_up(struct agreeing *agreeing)
         if (tti_agree_awaits(agreeing->agree, rank)) accuse(agreeing, rank, why);
 }
 
-/* Whoever coordinates acts when its time is up; the others give it more. */
+/* Checks the deadline. The coordinator acts when its time is up; the others give it more. */
 static tutti_status check_time(struct agreeing *agreeing)
 {
     struct tti_agreement *call = agreeing->call;
@@ -275,7 +277,7 @@ static tutti_status await(struct agreeing *agreeing)
     }
 }
 
-/* With the lock held. IN_PROGRESS: it has begun. */
+/* Begins an agreement, with the lock held. Returns IN_PROGRESS once it has begun. */
 static tutti_status begin(struct agreeing *agreeing)
 {
     struct tti_lanes *lanes = agreeing->comm->lanes;

@@ -206,7 +206,7 @@ static void close_engine(struct tti_streams *streams)
     streams->engine = NULL;
 }
 
-/* The words and the marks, which others know, stay where they are. */
+/* Makes the engine anew. The words and the marks stay where they are, since other ranks know them. */
 static tutti_status renew(struct tti_streams *streams, tutti_error *error)
 {
     struct tti_cuda_engine *engine = streams->engine;

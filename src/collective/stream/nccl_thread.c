@@ -415,7 +415,7 @@ void tti_nccl_reap(struct tti_nccl_engine *engine)
 
 /* ---- Making and freeing -------------------------------------------------------------------------------------------- */
 
-/* What it has on the device. */
+/* Gives back what the engine has on the device. */
 static void give_own(struct tti_nccl_engine *engine)
 {
     tutti_error ignored = {0};

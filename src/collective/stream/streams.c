@@ -268,8 +268,8 @@ static tutti_status settle(tutti_comm *comm, struct tti_streams *streams)
 
 /* ---- Opening anew -------------------------------------------------------------------------------------------------- */
 
-/* Ops that were started before the device was opened again end first: with an error, if their streams had not come to
- * them. */
+/* Waits for ops that were started before the device was opened again. Those whose streams had not come to them end with
+ * an error. */
 static tutti_status await_ops(tutti_comm *comm, tutti_error *error)
 {
     struct tti_streams *streams = comm->queue.streams;
