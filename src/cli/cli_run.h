@@ -63,8 +63,8 @@ struct launch {
     int max_restarts;    /* how many times failed ranks are started again, in total; with --hosts see `values` */
     int generation;      /* how many restarts there were before this launcher began */
     bool heals;          /* one launcher decides for all hosts which ranks go on when some are lost */
-    int ends;            /* with --hosts: how many ends of ranks have a number, */
-    int *lives;          /* and [place.world] how often each rank has ended; NULL: not kept */
+    int ends;            /* with --hosts: how many ends of ranks have a number so far */
+    int *lives;          /* with --hosts: [place.world] how often each rank has ended; NULL: not kept */
     bool pass_input;     /* rank 0 reads the launcher's stdin; otherwise /dev/null */
     struct launch_rank *ranks; /* [size] */
     cpu_set_t *cores;          /* [size], or NULL: not bound */
@@ -178,8 +178,9 @@ enum guard_order {
     GUARD_END,     /* value: a rank to be killed */
     GUARD_FINISH,  /* the job ends, and nobody can join any more */
     GUARD_LEASE,   /* until_ms: the ranks may run until then; after that the other hosts continue without this one */
-    GUARD_COUNT,   /* value: a rank of the job that has ended with all that it had started; number: of this end */
-    GUARD_SETTLE   /* value: an epoch; number: ranks whose ends have numbers up to this one were lost in it */
+    /* value: a rank of the job that has ended with all that it had started; number: the number of this end */
+    GUARD_COUNT,
+    GUARD_SETTLE /* value: an epoch; number: ranks whose ends have numbers up to this one were lost in it */
 };
 
 enum { GUARD_TEXT = 256, GUARD_EXCLUDED_MS = 600 }; /* from the end of the lease until the ranks are killed */

@@ -155,8 +155,8 @@ int guard_size(const struct guard *guard)
     return about.processes_of_job;
 }
 
-/* Reports a rank as lost, to those that agree on who is, only when no process of its group can continue. With --hosts the
- * launcher that was typed gives the end its number on all boards. */
+/* Reports a rank as lost, to those that agree on who is, only when no process of its group can continue. With --hosts
+ * the launcher that was typed gives the end its number on all boards. */
 static void count_end(struct guard *guard, int rank)
 {
     struct end *end = &guard->ends[rank];
@@ -390,7 +390,7 @@ static void restart_rank(struct guard *guard, const struct guard_command *comman
     start_rank(guard, rank);
 }
 
-/* With what it has left running, when it has ended itself. */
+/* Kills a rank, and what it has left running if it has ended itself. */
 static void end_rank(const struct guard *guard, int rank)
 {
     if (rank < 0 || rank >= guard->launch->most) return;
@@ -414,7 +414,8 @@ static void end_late(struct guard *guard)
     }
 }
 
-/* Ranks of several hosts want to know who was lost in an epoch: the launcher that was typed settles that for all. */
+/* Asks the launcher that was typed, for ranks of several hosts, who was lost in an epoch: it settles that for all
+ * hosts. */
 static void pass_question(struct guard *guard)
 {
     unsigned asked = guard->board != NULL && guard->launch->remote ? tutti_board_asked(guard->board) : 0;

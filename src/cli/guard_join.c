@@ -232,12 +232,13 @@ static bool read_text(struct program *program, int fd, int words, int variables)
     return true;
 }
 
-/* What all processes of a job must have alike to meet; with the value that stands for none. */
+/* Variables that must be equal on all processes of a job, which otherwise cannot meet; with the value that means
+ * none. */
 static const struct {
     const char *name, *none;
 } alike[] = {{"TUTTI_TRANSPORT", "auto"}, {"TUTTI_HOST_PROCESSES", "0"}};
 
-/* Returns false if the variables say something else than what the job was told. */
+/* Returns false if the variables differ from those that the job was given. */
 static bool meets(char **envp)
 {
     for (size_t i = 0; i < sizeof alike / sizeof *alike; i++) {

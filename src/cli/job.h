@@ -44,7 +44,7 @@ struct job_host {
     int64_t blamed_ms; /* when others last said that they have waited too long for a rank of it; 0: never */
 };
 
-/* A rank, in the same launcher. */
+/* A rank, in the launcher that has started those of hosts. */
 struct ended_rank {
     bool gone; /* it has ended, all hosts were told so, and it was not started again */
     int pid;   /* the process of its last end */

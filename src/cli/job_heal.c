@@ -210,7 +210,7 @@ void heal_obey(struct job *job, const struct remote_order *order)
 
 /* ---- Hosts ----------------------------------------------------------------------------------------------------- */
 
-/* To every host that has ranks. */
+/* Sends an order to every host that has ranks. */
 static void tell_all_hosts(struct job *job, enum remote_order_kind kind, int rank, int value)
 {
     const struct remote_order order = {.kind = kind, .rank = rank, .value = value};
@@ -218,12 +218,12 @@ static void tell_all_hosts(struct job *job, enum remote_order_kind kind, int ran
         if (!heal_is_apart(job, host)) hosts_order(job->launch->hosts, host, &order);
 }
 
-/* Nothing of that process runs any more: this end has the next number, on all hosts. */
+/* Counts the end of a process of which nothing runs any more: it gets the next number, on all hosts. */
 static void count_end(struct job *job, int rank, int pid)
 {
     struct launch *launch = job->launch;
     struct ended_rank *ended = &job->heal.ranks[rank];
-    if (ended->gone || (pid != 0 && ended->pid == pid)) return; /* it is known, as one that was started again since */
+    if (ended->gone || (pid != 0 && ended->pid == pid)) return; /* known already, and perhaps restarted since */
     ended->gone = true;
     ended->pid = pid;
     launch->ends++;
@@ -236,7 +236,7 @@ static void on_gone(struct job *job, const struct remote_report *report)
     if (report->rank >= 0 && report->rank < job->launch->place.world) count_end(job, report->rank, report->pid);
 }
 
-/* The first that asks who was lost in an epoch has the answer for all: those whose ends are known by now. */
+/* Settles who was lost in an epoch when the first host asks: for all hosts, the ranks whose ends are known by now. */
 static void on_asked(struct job *job, int epoch)
 {
     if (epoch < 0 || (unsigned)epoch < job->heal.settled) return;
@@ -274,8 +274,8 @@ static void on_failed(struct job *job, int host, const struct remote_report *rep
     }
 }
 
-/* Where two hosts do not hear each other, and both are heard here, each blames the other: whoever is blamed first is not
- * believed for a while. */
+/* Orders the end of a rank for which others have waited too long. If two hosts do not hear each other, and both are
+ * heard here, each blames the other: the one that is blamed first is not believed for a while. */
 static void on_late(struct job *job, int from, int rank)
 {
     const struct hosts *hosts = job->launch->hosts;
@@ -343,7 +343,7 @@ static bool replace(struct job *job, int host)
     return false;
 }
 
-/* The hosts that are left go on without it, if there are any, and that is wanted. */
+/* Returns true if the job continues without a lost host: other hosts are left, and --keep-going was given. */
 static bool goes_on_without(struct job *job, int host)
 {
     if (!job->values->keep_going || job->ranks_left < 2 || job->step != STEP_RUN) return false;

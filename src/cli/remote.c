@@ -136,7 +136,7 @@ static bool take_number(int *number, const char *text)
     return true;
 }
 
-/* "3 2": rank 3 has ended twice before. Kept until the process ends. */
+/* Reads "3 2": rank 3 has ended twice before. The list is kept until the process ends. */
 static bool take_lives(struct launch *launch, const char *text)
 {
     int rank, lives;

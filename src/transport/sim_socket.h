@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sockets inside a simulated run (base/sim.h), for socket.c: joining and tcp go by them as they do elsewhere. They are local
- * sockets of the system, named by their port, so what is sent is there at once; simulated time passes for those that wait.
- * Connections can be made to end by themselves, as if the network had ended them: both ways, or one way only.
+ * Sockets inside a simulated run (base/sim.h), for socket.c: joining and tcp go by them as they do elsewhere. They are
+ * local sockets of the system, named by their port, so what is sent is there at once; simulated time passes for those
+ * that wait. Connections can be made to end by themselves, as if the network had ended them: both ways, or one way
+ * only.
  */
 #ifndef TTI_TRANSPORT_SIM_SOCKET_H
 #define TTI_TRANSPORT_SIM_SOCKET_H
@@ -13,8 +14,8 @@
 int tti_sim_listen(struct tti_address *address);
 int tti_sim_connect(const struct tti_address *address);
 int tti_sim_poll(struct pollfd *set, nfds_t count, int64_t timeout_ns);
-/* From now on one of so many connections ends by itself within that time; 0: none does. With `unread` it does so only once
- * that many bytes wait at the end that has connected, and these are lost. */
+/* Sets that from now on one of so many connections ends by itself within that time; 0: none does. With `unread` it does
+ * so only once that many bytes wait at the end that has connected, and these are lost. */
 void tti_sim_break_sockets(uint64_t one_in, int64_t within_ns, int unread);
 /* Returns how many have ended so. */
 int tti_sim_broken_sockets(void);
