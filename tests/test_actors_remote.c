@@ -94,6 +94,7 @@ static tutti_status handle(tutti_actor *self, void *context, tutti_request *requ
         state->last[request->rank] = number;
         if (request->kind == TUTTI_TOLD) return TUTTI_OK;
         return tutti_request_answer(request, &number, sizeof number);
+    case 'K': return kill(getpid(), SIGKILL) == 0 ? TUTTI_OK : TUTTI_ERR_SYSTEM;
     case 's':
         state->entered++;
         await(&state->gate, 1);
@@ -251,6 +252,30 @@ static void full(tutti_comm *comm, struct fault_rank *self)
 
 /* ---- A rank is lost ------------------------------------------------------------------------------------------------ */
 
+enum end { BY_ITSELF, IN_A_HANDLER, IN_SHUTDOWN, ENDS };
+static enum end victims_end;
+
+/* The shutdown has answered what is pending, or is about to. */
+static void stop_and_die(tutti_actor *self, void *state)
+{
+    (void)self, (void)state;
+    kill(getpid(), SIGKILL);
+}
+
+static void die(tutti_actors *actors)
+{
+    if (victims_end == IN_A_HANDLER) CHECK(tutti_actor_tell(actors, VICTIM, "worker", "K", 1) == TUTTI_OK);
+    if (victims_end == IN_SHUTDOWN) (void)tutti_actors_free(actors);
+    if (victims_end == BY_ITSELF) kill(getpid(), SIGKILL);
+    for (;;) pause();
+}
+
+/* A shutdown may have answered before the death. */
+static bool ends_with_rank(tutti_status status)
+{
+    return status == TUTTI_ERR_PEER_LOST || (victims_end == IN_SHUTDOWN && status == TUTTI_ERR_ACTOR);
+}
+
 static void killed(tutti_comm *comm, struct fault_rank *self)
 {
     enum { PENDING = 200 };
@@ -259,23 +284,26 @@ static void killed(tutti_comm *comm, struct fault_rank *self)
     tutti_op ops[PENDING], watch;
     int rank = tutti_rank(comm);
     char victim[2] = {'w', VICTIM};
-    create(actors, "worker", state, 0);
+    const bool dies_in_stop = rank == VICTIM && victims_end == IN_SHUTDOWN;
+    CHECK(tutti_actor_create(actors, OPTIONS(.name = "worker", .handle = handle, .context = state, .mailbox = MANY,
+                                             .stop = dies_in_stop ? stop_and_die : NULL)) == TUTTI_OK);
     fault_meet(comm);
     if (rank == VICTIM) {
         fault_meet(comm);
         await(&state->kept, PENDING * (RANKS - 1) < MANY ? PENDING * (RANKS - 1) : MANY);
-        kill(getpid(), SIGKILL);
+        die(actors);
     }
     for (int i = 0; i < PENDING; i++)
         CHECK(tutti_actor_ask_start(actors, VICTIM, "worker", "k", 1, NULL, 0, NULL, 0, &ops[i]) == TUTTI_OK);
     CHECK(tutti_actor_watch_start(actors, VICTIM, "worker", &watch) == TUTTI_OK);
     CHECK(tutti_actor_ask(actors, rank, "worker", victim, 2, NULL, 0, NULL, 0) == TUTTI_OK); /* watches it, too */
     fault_meet(comm);
-    for (int i = 0; i < PENDING; i++) CHECK(tutti_wait(ops[i]) == TUTTI_ERR_PEER_LOST);
-    tells(actors, TUTTI_ERR_PEER_LOST, "rank 1 is lost");
-    CHECK(tutti_actors_error(actors)->peer == VICTIM && tutti_wait(watch) == TUTTI_ERR_PEER_LOST);
+    for (int i = 0; i < PENDING; i++) CHECK(ends_with_rank(tutti_wait(ops[i])));
+    if (victims_end != IN_SHUTDOWN) tells(actors, TUTTI_ERR_PEER_LOST, "rank 1 is lost");
+    CHECK(tutti_actors_error(actors)->peer == VICTIM && ends_with_rank(tutti_wait(watch)));
     await(&state->ended, 1);
-    CHECK(state->ended_with == TUTTI_ERR_PEER_LOST && state->ended_rank == VICTIM);
+    CHECK(ends_with_rank(state->ended_with) && state->ended_rank == VICTIM);
+    while (ask_for(actors, VICTIM, "e") == TUTTI_ERR_ACTOR) {} /* until its process has ended */
     CHECK(ask_for(actors, VICTIM, "e") == TUTTI_ERR_PEER_LOST &&
           tutti_actor_tell(actors, VICTIM, "worker", "e", 1) == TUTTI_ERR_PEER_LOST);
     self->mark = 1;
@@ -444,8 +472,11 @@ static void run_killed(void)
 {
     struct fault_world world = {.size = RANKS, .processes = true, .body = killed, .meanwhile = expect_victim};
     if (over_tcp) world.settings[0] = "TUTTI_TRANSPORT=tcp";
-    check_title("a rank is killed%s", over_tcp ? ", tcp" : "");
-    fault_run(&world);
+    for (victims_end = 0; victims_end < ENDS; victims_end++) {
+        static const char *const names[] = {"", " in a handler", " while it shuts down"};
+        check_title("a rank is killed%s%s", names[victims_end], over_tcp ? ", tcp" : "");
+        fault_run(&world);
+    }
 }
 
 static void run_all(bool processes)

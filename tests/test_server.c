@@ -381,6 +381,56 @@ static void run_server_killed(void)
     }
 }
 
+/* ---- In simulated time ----------------------------------------------------------------------------------------------------- */
+
+enum { SIM_STEPS = 6 };
+static uint64_t sim_hashes[KILLED_RANKS];
+
+/* Worker VICTIM dies after its third step: the others make all of theirs, within the bound, and have the same values. */
+static int simulated(tutti_comm *world, void *context)
+{
+    const int rank = tutti_rank(world);
+    struct list list;
+    (void)context;
+    tutti_server *server = make(world, &list, (tutti_server_options){.servers = 2, .staleness = staleness});
+    for (int step = 0; rank < KILLED_WORKERS && step < SIM_STEPS; step++) {
+        tutti_pushed pushed = {0};
+        if (rank == VICTIM && step == 3) tutti_spend_ns(INT64_C(100000000000));
+        tutti_spend_ns(INT64_C(1000000) * (1 + rank));
+        works(server, push_step(server, &list, rank, step, step + 1 == SIM_STEPS, &pushed));
+        CHECK_THAT(pushed.step == (uint64_t)step + 1 && pushed.ahead >= 0 && pushed.ahead <= staleness, "%lld ahead",
+                   (long long)pushed.ahead);
+        works(server, tutti_server_pull(server));
+    }
+    sim_hashes[rank] = rank < KILLED_WORKERS ? hash_of(&list) : 0;
+    if (rank >= KILLED_WORKERS) works(server, tutti_server_serve(server));
+    end(server, &list);
+    return 0;
+}
+
+static void run_simulated(void)
+{
+    tutti_sim_death death = {.rank = VICTIM, .at_ns = INT64_C(10000000000)};
+    for (int seed = 0; seed < 4; seed++) {
+        tutti_sim_setup setup;
+        tutti_error error = {0};
+        staleness = seed % 2 * 2;
+        check_title("simulated, seed %d, staleness %d", seed, staleness);
+        tutti_sim_setup_init(&setup);
+        setup.hosts = seed < 2 ? 1 : KILLED_RANKS;
+        setup.ranks_per_host = KILLED_RANKS / setup.hosts;
+        setup.seed = (uint64_t)seed;
+        setup.noise_ns = seed * 50;
+        setup.stack_bytes = 1 << 18;
+        setup.deaths = &death;
+        setup.death_count = 1;
+        memset(sim_hashes, 0, sizeof sim_hashes);
+        tutti_status status = tutti_sim_run(&setup, simulated, NULL, NULL, &error);
+        CHECK_THAT(status == TUTTI_OK, "%s: %s", tutti_status_name(status), error.text);
+        CHECK(sim_hashes[0] != 0 && sim_hashes[0] == sim_hashes[2] && sim_hashes[VICTIM] == 0);
+    }
+}
+
 /* ---- Bad input --------------------------------------------------------------------------------------------------------------- */
 
 static void refused(tutti_comm *comm, tutti_server_options options, tutti_status expected, const char *words)
@@ -460,6 +510,7 @@ int main(void)
     fault_begin(110);
     tutti_log_set_level(TUTTI_QUIET);
     setenv("TUTTI_LOG", "quiet", 1);
+    run_simulated();
     fault_everywhere(run_all, &over_tcp);
     return fault_end();
 }
