@@ -42,6 +42,11 @@ static int deadline_ms(void)
     return current->deadline_ms != 0 ? current->deadline_ms : DEADLINE_MS;
 }
 
+static int64_t arena_bytes(void)
+{
+    return current->arena_bytes != 0 ? (int64_t)current->arena_bytes : ARENA_BYTES;
+}
+
 static int work(tutti_comm *comm, int argc, char **argv)
 {
     (void)argc;
@@ -60,7 +65,7 @@ static void join_and_work(const char *job, int rank)
     options.attach = current->attach;
     if (current->provider != NULL) options.device_provider = current->provider;
     options.deadline_ms = deadline_ms();
-    options.arena_bytes = ARENA_BYTES;
+    options.arena_bytes = arena_bytes();
     tutti_status status = tutti_join_as(job, rank, current->size, &options, &comm);
     const tutti_error *error = tutti_comm_error(comm);
     if (CHECK_THAT(status == TUTTI_OK, "rank %d of %d cannot join: %s", rank, current->size,
@@ -84,10 +89,10 @@ static void *joined_rank(void *argument)
 
 /* ---- Processes ------------------------------------------------------------------------------------------------- */
 
-static void set_number(const char *name, int number)
+static void set_number(const char *name, int64_t number)
 {
-    char text[16];
-    snprintf(text, sizeof text, "%d", number);
+    char text[24];
+    snprintf(text, sizeof text, "%lld", (long long)number);
     setenv(name, text, 1);
 }
 
@@ -106,7 +111,7 @@ static void run_threads(const char *job, int process, int each)
     set_number("TUTTI_ATTACH", current->attach);
     if (current->provider != NULL) setenv("TUTTI_DEVICE_PROVIDER", current->provider, 1);
     set_number("TUTTI_DEADLINE_MS", deadline_ms());
-    set_number("TUTTI_ARENA_BYTES", ARENA_BYTES);
+    set_number("TUTTI_ARENA_BYTES", arena_bytes());
     int result = tutti_main(work, 0, NULL);
     CHECK_THAT(result == 0 || current->faulty, "tutti_main of %d threads gave %d", current->size, result);
 }
@@ -126,7 +131,7 @@ static void run_simulated(void)
     tutti_options_init(&options, NULL);
     options.direct = current->direct;
     options.deadline_ms = deadline_ms();
-    options.arena_bytes = ARENA_BYTES;
+    options.arena_bytes = arena_bytes();
     tutti_sim_setup_init(&setup);
     setup.options = &options;
     setup.hosts = current->hosts == 0 ? 1 : current->hosts;

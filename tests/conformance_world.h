@@ -34,6 +34,7 @@ struct conf_world {
     unsigned limit_s;     /* seconds until the alarm; 0: 400 */
     bool killed;          /* its processes are to end by SIGKILL */
     int deadline_ms;      /* of operations; 0: 60 s */
+    size_t arena_bytes;   /* of each process; 0: 256 MiB */
     unsigned ends;        /* processes that end before their time, as bits */
     bool faulty;          /* ranks may fail */
     bool leaks;           /* a thread may end with comms that nobody frees */

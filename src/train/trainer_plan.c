@@ -7,6 +7,7 @@
 #define TUTTI_NO_CALL_SITES
 #include "base/alloc.h"
 #include "base/status.h"
+#include "train/ddp.h"
 #include "train/ledger.h"
 #include "train/trainer.h"
 #include "train/trainer_copy.h"
@@ -25,7 +26,12 @@ static size_t activation_bytes(const struct tutti_trainer *t)
  * sent. */
 static size_t communication_bytes(const struct tutti_trainer *t)
 {
-    return tutti_ddp_bytes(t->ddp) + t->tie.bytes + (t->tie.ddp == NULL ? 0 : tutti_ddp_bytes(t->tie.ddp));
+    const struct tutti_ddp *tied = t->tie.ddp;
+    size_t bytes = tutti_ddp_bytes(t->ddp) + t->tie.bytes;
+    if (tied != NULL) bytes += tutti_ddp_bytes(tied);
+    /* A ddp leaves out the sums that it owns, which are gradients. These are not: they are added to the owner's. */
+    if (tied != NULL && t->tie.passes) bytes += tied->zero.elements * sizeof(float);
+    return bytes;
 }
 
 void tutti_trainer_describe(const tutti_trainer *t, tutti_train_about *about)
