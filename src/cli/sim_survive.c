@@ -140,10 +140,20 @@ static bool somebody_left(const struct self *self)
     return false;
 }
 
+/* True if a rank has revoked the comm after a failure in this attempt; or before, where the others may have agreed without it. */
+static bool was_given_up(const struct self *self)
+{
+    const struct outcome *outcomes = self->program->outcomes;
+    int first = is_unsure(self->program) ? 0 : self->attempt;
+    for (int attempt = first; attempt <= self->attempt; attempt++)
+        if (outcomes[attempt].given_up) return true;
+    return false;
+}
+
 /* Checks that a failure is allowed: a rank is gone or late, or the comm was given up on purpose in this attempt. */
 static bool check_failure(const struct self *self, const char *what, tutti_status status, bool revoked)
 {
-    revoked = revoked || self->program->outcomes[self->attempt].given_up;
+    revoked = revoked || was_given_up(self);
     bool may = status == TUTTI_ERR_PEER_LOST ? gone_by_now(self) != 0 : revoked && status == TUTTI_ERR_CANCELLED;
     if (revoked && status == TUTTI_ERR_BROKEN) may = true; /* revoked by another rank, before this op began */
     if (status == TUTTI_ERR_TIMEOUT && may_be_late(self)) may = true;

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# ctest: timeout=120
-# tutti sim --faults: ranks that die in simulated programs leave survivors that agree; what is planted is found, by its seed.
+# ctest: timeout=120 labels=asan
+# tutti sim --faults: whatever goes wrong in simulated programs, those that are left agree; what is planted is found, by its seed.
 source "$(dirname "$0")/run.bash"
 seeds=${SEEDS:-200}
+[ -z "$SANITIZE" ] || seeds=${SEEDS:-40}
 tool sim --faults --seeds "$seeds" --seed "${SEED:-1}" --json all.json
 check 'status' 0 "$STATUS"
 [ "$STATUS" = 0 ] || echo "$OUT$ERR"

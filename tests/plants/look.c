@@ -11,7 +11,7 @@ int main(int argc, char **argv)
 {
     unsigned long long seeds = argc > 1 ? strtoull(argv[1], NULL, 10) : 100, found = 0;
     struct faults_counts counts = {0};
-    tutti_log_set_level(TUTTI_ERROR); /* that ranks die is meant */
+    tutti_log_set_level(TUTTI_QUIET); /* that ranks die is meant */
     for (unsigned long long seed = 1; seed <= seeds; seed++) {
         struct faults_finding finding;
         faults_run_seed(seed, FAULTS_LEAST_RANKS, FAULTS_MOST_RANKS, PLANT_NOTHING, &finding, &counts);
