@@ -73,7 +73,8 @@ static void end_as(const char *how, const char *name, struct place *place)
 /* A blocking call and one that is started; then what they have made. */
 static tutti_status reduce(tutti_comm *comm, struct place *place, int step, int *ranks)
 {
-    int32_t value = step + 1, got[2] = {-1, -1};
+    static int32_t got[2]; /* a copy that was put before a failure may come after it */
+    int32_t value = step + 1;
     tutti_op op;
     tutti_error error;
     tutti_status status = tutti_buffer_fill(place->in, 0, COUNT, &value, place->stream, &error);

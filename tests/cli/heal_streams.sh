@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# ctest: timeout=200 labels=asan waits
+# ctest: timeout=200 waits
 # A rank whose device has failed, or that is killed, in the midst of calls on streams: it is started again, or the others go on
 # without it, and calls on streams go on in the next epoch. On device host and on one GPU (a libcuda made of threads).
 source "$(dirname "$0")/fake_nccl.bash"
 fake_kernels
-export TUTTI_LOG=error ASAN_OPTIONS=detect_leaks=0 # memory of a device that has failed cannot be given back
+export TUTTI_LOG=error
 
 # heals DEVICE PROVIDER HOW VICTIM OPTION RANKS_AFTER
 heals() {

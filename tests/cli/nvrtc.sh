@@ -5,7 +5,7 @@
 # or lacks a function; and what becomes of compiled code on disk.
 source "$(dirname "$0")/run.bash"
 for name in $(compgen -e | grep -E '^(TUTTI_|FAKE_)'); do unset "$name"; done
-unset CUDA_HOME VIRTUAL_ENV CONDA_PREFIX XDG_CACHE_HOME
+unset CUDA_HOME CUDA_PATH VIRTUAL_ENV CONDA_PREFIX XDG_CACHE_HOME
 
 case $SANITIZE in
 asan) flags=("-fsanitize=address,undefined" -fno-sanitize-recover=all) ;;
