@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * ctest: timeout=60 labels=asan,tsan waits
  *
- * Devices as actors, on device "host": work in order, its errors, a device that fails and is opened again while work waits, one
+ * Devices as actors, on device "host", or on a GPU (test_device_actor cuda:0): work in order, its errors, a device that fails and is opened again while work waits, one
  * that fails too often, a full queue.
  */
 #include "fault.h"
@@ -11,6 +11,7 @@
 #include <tutti/actor.h>
 
 enum { MANY = 100, COUNT = 64 };
+static const char *device_name = "host";
 
 #define OPTIONS(...) (&(tutti_device_actor_options){.struct_size = sizeof(tutti_device_actor_options), __VA_ARGS__})
 
@@ -87,7 +88,7 @@ static void ordinary(tutti_comm *comm, struct fault_rank *self)
     tutti_buffer *buffer = NULL;
     int last = 0;
     (void)self;
-    CHECK(tutti_device_actor(actors, "device", OPTIONS(.device = "host", .queue = 0)) == TUTTI_OK);
+    CHECK(tutti_device_actor(actors, "device", OPTIONS(.device = device_name, .queue = 0)) == TUTTI_OK);
     for (int i = 0; i < MANY; i++) {
         jobs[i] = (struct job){.number = i + 1, .last = &last};
         CHECK(tutti_device_do_start(actors, "device", work, &jobs[i], 0, &ops[i]) == TUTTI_OK);
@@ -113,7 +114,7 @@ static void reopened(tutti_comm *comm, struct fault_rank *self)
     struct job bad = {.number = 1, .gate = &gate, .entered = &entered, .returns = TUTTI_ERR_DEVICE}, jobs[MANY] = {0};
     tutti_op first, ops[MANY];
     (void)self;
-    CHECK(tutti_device_actor(actors, "device", OPTIONS(.device = "host", .restarts = 2)) == TUTTI_OK);
+    CHECK(tutti_device_actor(actors, "device", OPTIONS(.device = device_name, .restarts = 2)) == TUTTI_OK);
     for (int round = 0; round < 4; round++) { /* more often than in a row */
         gate = entered = 0;
         CHECK(tutti_device_do_start(actors, "device", work, &bad, 0, &first) == TUTTI_OK);
@@ -137,7 +138,7 @@ static void given_up(tutti_comm *comm, struct fault_rank *self)
     struct job bad = {.number = 1, .gate = &gate, .returns = TUTTI_ERR_DEVICE};
     tutti_op ops[WAITING];
     (void)self;
-    CHECK(tutti_device_actor(actors, "device", OPTIONS(.device = "host", .restarts = RESTARTS)) == TUTTI_OK);
+    CHECK(tutti_device_actor(actors, "device", OPTIONS(.device = device_name, .restarts = RESTARTS)) == TUTTI_OK);
     for (int i = 0; i < WAITING; i++)
         CHECK(tutti_device_do_start(actors, "device", work, &bad, 0, &ops[i]) == TUTTI_OK);
     gate = 1;
@@ -159,7 +160,7 @@ static void full(tutti_comm *comm, struct fault_rank *self)
     struct job waits = {.gate = &gate, .entered = &entered}, job = {0};
     tutti_op ops[ROOM + 1], more;
     (void)self;
-    CHECK(tutti_device_actor(actors, "device", OPTIONS(.device = "host", .queue = ROOM)) == TUTTI_OK);
+    CHECK(tutti_device_actor(actors, "device", OPTIONS(.device = device_name, .queue = ROOM)) == TUTTI_OK);
     CHECK(tutti_device_do_start(actors, "device", work, &waits, 0, &ops[ROOM]) == TUTTI_OK);
     await(&entered);
     for (int i = 0; i < ROOM; i++) CHECK(tutti_device_do_start(actors, "device", work, &job, 0, &ops[i]) == TUTTI_OK);
@@ -175,21 +176,22 @@ static void bad_input(tutti_comm *comm, struct fault_rank *self)
     tutti_op op;
     (void)self;
     says(actors, tutti_device_actor(actors, "device", NULL), TUTTI_ERR_ARGUMENT, "the name of a device");
-    says(actors, tutti_device_actor(actors, "device", &(tutti_device_actor_options){.device = "host"}),
+    says(actors, tutti_device_actor(actors, "device", &(tutti_device_actor_options){.device = device_name}),
          TUTTI_ERR_ARGUMENT, "set struct_size to sizeof");
     CHECK(tutti_device_actor(actors, "other", OPTIONS(.device = "nothing:3")) != TUTTI_OK);
-    CHECK(tutti_device_actor(actors, "device", OPTIONS(.device = "host", .sync_ms = -1)) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_device_actor(actors, "device", OPTIONS(.device = device_name, .sync_ms = -1)) == TUTTI_ERR_ARGUMENT);
     CHECK(tutti_device_do(actors, "device", NULL, NULL, 0) == TUTTI_ERR_ARGUMENT);
     CHECK(tutti_device_do(actors, "device", work, NULL, 0) == TUTTI_ERR_ACTOR);
     CHECK(tutti_device_renew_start(actors, "device", 0, &op) == TUTTI_ERR_ACTOR);
-    CHECK(tutti_device_actor(actors, "device", OPTIONS(.device = "host", .queue = 0)) == TUTTI_OK);
+    CHECK(tutti_device_actor(actors, "device", OPTIONS(.device = device_name, .queue = 0)) == TUTTI_OK);
     says(actors, tutti_actor_ask(actors, tutti_rank(comm), "device", "x", 1, NULL, 0, NULL, 0), TUTTI_ERR_ARGUMENT,
          "work of its own rank");
     CHECK(tutti_actors_free(actors) == TUTTI_OK);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1) device_name = argv[1];
     fault_begin(50);
     tutti_log_set_level(TUTTI_QUIET);
     setenv("TUTTI_LOG", "quiet", 1);

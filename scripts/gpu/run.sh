@@ -47,6 +47,7 @@ kernels()
 ./tutti doctor | grep -E ' (version|gpu|library) ' | grep -E 'version|gpu|CUDA|NVRTC|NCCL'
 part 'devices' ./test_device "$device"
 part 'streams' ./test_device_streams "$device"
+part 'devices as actors' ./test_device_actor "$device"
 part 'random programs' ./test_device_programs "$device" "$seeds"
 part 'what only GPUs have' ./test_device_cuda "$device"
 export -f kernels

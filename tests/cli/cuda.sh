@@ -83,7 +83,7 @@ else
     matches "the user's own packages" "^ok +library +CUDA: .*/person/.local/lib/python3.12/site-packages/nvidia/driver" "$OUT"
 fi
 
-for part in test_device test_device_streams test_device_programs test_device_cuda; do
+for part in test_device test_device_streams test_device_programs test_device_cuda test_device_actor; do
     OUT=$(TUTTI_CUDA_PATH=$PWD/good timeout 300 "$BUILD/tests/$part" cuda:0 2>&1)
     STATUS=$?
     check "$part on it ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
