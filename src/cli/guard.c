@@ -508,6 +508,15 @@ static int check_lease(struct guard *guard)
     return left_ms < 0 ? 0 : (int)left_ms;
 }
 
+/* Begins the lease of this host's ranks: the other launcher counts from when this one began, heard here or not. */
+static void begin_lease(struct guard *guard)
+{
+    tutti_options options;
+    if (!guard->launch->remote || !guard->launch->heals) return;
+    bool known = tutti_options_init(&options, NULL) == TUTTI_OK;
+    guard->lease_ms = now_ms() + (known ? options.heartbeat_ms : 2000);
+}
+
 static void serve(struct guard *guard, int child_ended)
 {
     struct pollfd polls[2 + JOIN_POLLS] = {{child_ended, POLLIN, 0}, {guard->control, POLLIN, 0}};
@@ -546,6 +555,7 @@ int guard_main(const struct launch *launch, int control)
         return 1;
     }
     make_board(&guard);
+    begin_lease(&guard);
     if (launch->grows && (guard.board == NULL || !joining_open(&guard))) {
         guard_report(&guard, GUARD_START_FAILED, 0, 0, guard.board == NULL ? ENOMEM : errno);
         return 1;

@@ -141,6 +141,15 @@ if [ -z "$SANITIZE" ]; then
     check 'the launcher is killed: no launcher is left' 0 $?
 fi
 
+# ---- A host that hears its launcher once, and never again
+mkfifo input && exec 9<>input
+printf '%s\n' 'tutti 3' 'host a' "folder $DIR" 'job once' 'node 0' 'nodes 2' 'first 0' 'world 2' 'port 29500' 'master 127.0.0.1' \
+    'arg run' 'arg --nproc-per-node' 'arg 1' 'arg --keep-going' 'arg --' 'arg sleep' 'arg 60' 'go' >&9
+timeout -k 1 40 "$TUTTI" run --from-stdin <&9 >out.txt 2>err.txt
+check 'heard once: its ranks are ended' 1 "$?"
+exec 9>&-
+matches 'heard once: said' "this host has not heard the job's launcher for [0-9]+ ms" "$(cat err.txt)"
+
 # ---- The budget, ranks that end by themselves, and what cannot be meant
 tool "${two[@]}" --max-restarts 1 bash -c "[ \$RANK = 3 ] && exit 5; exec '$heal' 9 1"
 check 'before joining: status' 5 "$STATUS"

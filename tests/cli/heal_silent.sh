@@ -76,6 +76,7 @@ silence() {
     touch stop
     ended $job
     check "host $host: status" 0 "$STATUS"
+    [ "$STATUS" = 0 ] || { cat err.txt; cat told lost; }
     matches "host $host: said" "^tutti run: host 10.77.0.$host has been silent for [0-9]+ ms and is lost" "$(cat err.txt)"
     matches "host $host: where" "^tutti run: the ranks of 10.77.0.$host are started again on 10.77.0.3" "$(cat err.txt)"
     check "host $host: no rank is told what others are not" '' "$(grep -v EXCLUDED told 2>/dev/null)"
