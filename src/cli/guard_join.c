@@ -113,15 +113,20 @@ static void set_text(const char *name, const char *value)
 /* Adds the TUTTI_ variables of the job, unless the process that joins has its own. */
 static void take_environment(char **envp)
 {
-    char **before = environ;
+    size_t count = 0;
+    while (environ[count] != NULL) count++;
+    char **before = calloc(count + 1, sizeof *before); /* a copy: setenv gives back the list that it made before */
+    if (before == NULL) _exit(127);
+    memcpy(before, environ, count * sizeof *before);
     environ = envp;
-    for (; *before != NULL; before++) {
+    for (size_t i = 0; i < count; i++) {
         char name[128];
-        size_t length = strcspn(*before, "=");
-        if (strncmp(*before, "TUTTI_", 6) != 0 || length >= sizeof name || (*before)[length] == '\0') continue;
-        (void)snprintf(name, sizeof name, "%.*s", (int)length, *before);
-        if (getenv(name) == NULL) set_text(name, *before + length + 1);
+        size_t length = strcspn(before[i], "=");
+        if (strncmp(before[i], "TUTTI_", 6) != 0 || length >= sizeof name || before[i][length] == '\0') continue;
+        (void)snprintf(name, sizeof name, "%.*s", (int)length, before[i]);
+        if (getenv(name) == NULL) set_text(name, before[i] + length + 1);
     }
+    free(before);
 }
 
 static void become(const struct program *program)
