@@ -57,7 +57,7 @@ static tutti_status join(struct growth *growth)
     const tutti_options *options = &comm->world->options;
     struct tti_cluster *cluster;
     tutti_launch launch;
-    int64_t left_ms = (growth->deadline_ns - tti_now_ns()) / MS;
+    int64_t left_ms = (growth->deadline_ns - tti_now_ns() + MS - 1) / MS; /* so that it ends after the deadline */
     struct tti_sequel sequel = {.epoch = comm->traits.era.made + 1,
                                 .arenas = &comm->world->arena,
                                 .attempt = growth->attempt.number,
