@@ -159,6 +159,7 @@ cat >cases.c <<'C'
 #include <stdlib.h>
 #include <string.h>
 #include <threads.h>
+#include <time.h>
 #include <tutti/actor.h>
 #include <tutti/tutti.h>
 static void say(tutti_comm *comm, tutti_status status) { fprintf(stderr, "%s: %s\n", tutti_status_name(status), status == TUTTI_OK ? "" : tutti_comm_error(comm)->text); }
@@ -235,7 +236,7 @@ static int work(tutti_comm *world, int argc, char **argv)
         if (tutti_rank(world) == 0) puts("somebody waits"), fflush(stdout), getchar();
         tutti_barrier(world);
         say(world, tutti_comm_grow(tutti_within(world, 500), &next));
-        while (tutti_comm_waiting(world) > 0) thrd_yield(); /* until it is ended */
+        for (time_t until = time(NULL) + 60; tutti_comm_waiting(world) > 0 && time(NULL) < until;) thrd_yield(); /* until it is ended */
     }
     if (strcmp(what, "wait") == 0) {
         if (tutti_rank(world) == 0) getchar();
