@@ -6,7 +6,7 @@ source "$(dirname "$0")/fake_nccl.bash"
 for part in faults kills; do
     OUT=$(TUTTI_CUDA_PATH=$PWD/fake timeout 600 "$BUILD/tests/test_nccl" each $part 2>&1)
     STATUS=$?
-    check "$part ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
+    check "$part ($(grep -aE '\.c:[0-9]+: ' <<<"$OUT" | head -n 5; tail -n 1 <<<"$OUT"))" 0 $STATUS
 done
 OUT=$(TUTTI_DEVICE_PROVIDER=nccl TUTTI_CUDA_PATH=$PWD/fake timeout 100 "$BUILD/tests/test_stream_faults" cuda openings 2>&1)
 STATUS=$?
