@@ -552,10 +552,10 @@ static void run_refused(const char *words, const char *setting, const char *prov
     CHECK(fault_run(&world));
 }
 
-/* Each takes as long as its deadline: threads, which differ little, get a third of them. */
+/* Each takes as long as its deadline: threads, which differ little, get a third of them, and so do sanitizers. */
 static void run_faults(bool processes)
 {
-    for (size_t i = 0; i < sizeof faults / sizeof *faults; i += processes ? 1 : 3) {
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i += processes && !SANITIZED ? 1 : 3) {
         char setting[96];
         /* the leak sanitizer dies of a thread that never returns */
         if (SANITIZED && !processes && strstr(faults[i].fault, ":hard") != NULL) continue;

@@ -315,7 +315,8 @@ static void become_rank(struct guard *guard, int rank, pid_t guard_pid)
     if (!joining_become(guard, rank, &argv)) set_descriptors(launch, rank);
     if (launch->hosts == NULL) set_environment(guard, rank);
     (void)setrlimit(RLIMIT_NOFILE, &launch->files);
-    if (launch->cores != NULL && sched_setaffinity(0, sizeof launch->cores[rank], &launch->cores[rank]) != 0) {
+    bool bound = launch->cores != NULL && rank < launch->size; /* those that have joined have no cores of their own */
+    if (bound && sched_setaffinity(0, sizeof launch->cores[rank], &launch->cores[rank]) != 0) {
         guard_report(guard, GUARD_EXEC_FAILED, rank, getpid(), errno);
         _exit(127);
     }

@@ -71,10 +71,10 @@ static void tell(const struct guard *guard, int joiner, const struct join_messag
 
 /* ---- Opening ------------------------------------------------------------------------------------------------------- */
 
-static int listen_for_joiners(void)
+static int listen_for_joiners(const struct guard *guard)
 {
     struct sockaddr_un address;
-    socklen_t bytes = join_address((int)getpid(), &address);
+    socklen_t bytes = join_address(guard->launch->job, &address);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return -1;
     if (bind(fd, (const struct sockaddr *)&address, bytes) == 0 && listen(fd, JOINERS_MOST) == 0) return fd;
@@ -99,7 +99,7 @@ bool joining_open(struct guard *guard)
         drop_program(&joining->waiters[i].program);
         drop_program(&joining->programs[i]);
     }
-    joining->listener = listen_for_joiners();
+    joining->listener = listen_for_joiners(guard);
     return joining->listener >= 0;
 }
 
@@ -266,10 +266,13 @@ static void start_one(struct guard *guard, int joiner, const struct join_message
         bool meant = waiter->used && waiter->pid == 0 && waiter->program.joiner == joiner;
         if (meant && waiter->program.index == message->index) break;
     }
+    struct join_message failed = {.kind = JOIN_FAILED, .index = message->index, .value = EINVAL};
     bool whole = fds[JOIN_FD_TEXT] >= 0 && fds[JOIN_FD_ERR] >= 0;
     if (ticket == guard->launch->most || !whole) {
         for (int i = 0; i < JOIN_FDS; i++)
             if (fds[i] >= 0) (void)close(fds[i]);
+        if (!whole) failed.value = EMFILE; /* the system drops descriptors for which this process has no room */
+        tell(guard, joiner, &failed);
         return;
     }
     struct program *program = &joining->waiters[ticket].program;
@@ -279,7 +282,6 @@ static void start_one(struct guard *guard, int joiner, const struct join_message
     program->err = fds[JOIN_FD_ERR];
     bool good = read_text(program, fds[JOIN_FD_TEXT], message->value, message->more);
     (void)close(fds[JOIN_FD_TEXT]);
-    struct join_message failed = {.kind = JOIN_FAILED, .index = message->index, .value = EINVAL};
     if (good && !meets(program->envp)) failed.more = JOIN_BY_TRANSPORT;
     if (good && failed.more == JOIN_BY_ERRNO)
         start(guard, ticket);

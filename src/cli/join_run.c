@@ -53,7 +53,7 @@ static int check_job(const struct job_found *job)
 static int connect_to(const tutti_board_about *job)
 {
     struct sockaddr_un address;
-    socklen_t bytes = join_address(job->keeper, &address);
+    socklen_t bytes = join_address(job->job, &address);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     bool connected = fd >= 0 && connect(fd, (const struct sockaddr *)&address, bytes) == 0;
     if (connected && join_is_own(fd)) return fd;
@@ -201,6 +201,15 @@ static void hear_signals(struct client *client)
     }
 }
 
+/* Returns true if a signal has come that ends this command; its processes have ended. */
+static bool takes_signal(const struct client *client)
+{
+    struct signalfd_siginfo info;
+    bool ends = false;
+    while (read(client->signals, &info, sizeof info) == (ssize_t)sizeof info) ends |= info.ssi_signo != SIGUSR1;
+    return ends;
+}
+
 static void serve(struct client *client, struct pollfd *polls)
 {
     enum { OWN = 2 };
@@ -220,9 +229,13 @@ static void serve(struct client *client, struct pollfd *polls)
     }
     output_finish(client->output);
     while (client->signalled < 2 && output_pending(client->output)) {
-        size_t count = output_poll(client->output, polls);
-        if (poll(polls, count, -1) > 0) output_serve(client->output, polls, count);
+        polls[0] = (struct pollfd){client->signals, POLLIN, 0};
+        size_t count = output_poll(client->output, polls + 1);
+        if (poll(polls, 1 + count, -1) < 0) continue;
+        if (polls[0].revents != 0 && takes_signal(client)) break;
+        output_serve(client->output, polls + 1, count);
     }
+    if (output_error(client->output, &target) != 0) decide(client, CLI_FAILED);
 }
 
 /* ---- The whole ----------------------------------------------------------------------------------------------------- */

@@ -9,10 +9,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-socklen_t join_address(int guard, struct sockaddr_un *address)
+socklen_t join_address(const char *job, struct sockaddr_un *address)
 {
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
-    int length = snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "tutti-guard-%d", guard);
+    int length = snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "tutti-guard-%.80s", job);
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 

@@ -47,8 +47,9 @@ struct join_message {
     int32_t kind, index, pid, value, more;
 };
 
-/* Sets the socket's name; returns its length. */
-socklen_t join_address(int guard, struct sockaddr_un *address);
+/* Sets the socket's name, by the job's, which has a random part: a pid is the same in two containers of one network.
+ * Returns its length. */
+socklen_t join_address(const char *job, struct sockaddr_un *address);
 /* They return 0, or an errno: EAGAIN if nothing has come, EPIPE if the other end is gone, EPROTO for anything that is
  * no such message. `fds`: JOIN_FDS descriptors, -1 for those that did not come; NULL: none are taken. */
 int join_send(int fd, const struct join_message *message, const int *fds);

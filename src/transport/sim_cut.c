@@ -164,6 +164,7 @@ bool tti_sim_notify_ends(struct tti_sim_endpoint *endpoint)
 static void watch(struct tti_sim_cut *cut, struct tti_sim_endpoint *rank, struct tti_sim_endpoint *peer)
 {
     struct watch *made = &cut->watches[rank->transport.rank * cut->network->size + peer->transport.rank];
+    if (made->event.place != 0) return; /* both hosts are in both sets: the pair is watched already */
     int64_t after_ns = cut->heartbeat_ns + (int64_t)(tti_sim_random() % (uint64_t)(cut->heartbeat_ns / 2 + 1));
     if (tti_sim_now_ns() + after_ns >= cut->until_ns) return;
     *made = (struct watch){.rank = rank, .peer = peer};

@@ -13,6 +13,7 @@
 #include "transport/socket.h"
 #include "world/build.h"
 #include "world/join.h"
+#include "world/ticket.h"
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -284,12 +285,15 @@ static tutti_status too_late(struct root *root)
     long long timeout = (long long)join->timeout_ms;
     int first = name_late(root, names, sizeof names);
     if (root->handed_out)
-        return tti_join_fail(join, first, "%s of job %s came but did not finish joining within %lld ms", names,
-                             join->title, timeout);
-    return tti_join_fail(join, first,
-                         "%s of %d did not join job %s within %lld ms; were all started, with the same job name, "
-                         "user and TUTTI_TRANSPORT?",
-                         names, join->process_count * join->ranks_each, join->title, timeout);
+        tti_join_fail(join, first, "%s of job %s came but did not finish joining within %lld ms", names, join->title,
+                      timeout);
+    else
+        tti_join_fail(join, first,
+                      "%s of %d did not join job %s within %lld ms; were all started, with the same job name, "
+                      "user and TUTTI_TRANSPORT?",
+                      names, join->process_count * join->ranks_each, join->title, timeout);
+    if (join->sequel.attempt != 0) join->error->system_errno = TTI_ATTEMPT_LATE;
+    return TUTTI_ERR_JOIN;
 }
 
 /* Returns true if some processes that are late will be ended, and started again. */

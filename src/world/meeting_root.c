@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "world/join_messages.h"
 #include "world/meeting.h"
+#include "world/ticket.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -194,6 +195,7 @@ static tutti_status too_late(struct tti_meeting *meeting, tutti_error *error)
     tti_error_set(error, TUTTI_ERR_JOIN, 0, "%s %s of job %.64s %s not come to the rendezvous at %.100s in time%s",
                   count == 1 ? "rank" : "ranks", ranks, meeting->job, count == 1 ? "has" : "have", meeting->place,
                   refused);
+    if (meeting->where.attempt != 0) error->system_errno = TTI_ATTEMPT_LATE;
     return fail(meeting, error);
 }
 

@@ -92,9 +92,12 @@ void tutti_board_ticket_end(tutti_board *board, int ticket)
 
 tutti_ticket_state tutti_board_ticket_look(const tutti_board *board, int ticket, int *process)
 {
-    uint64_t state = look(tti_board_page_of(board), ticket);
-    *process = kind_of(state) == TAKEN ? process_of(state) : -1;
-    if (kind_of(state) == TAKEN) return TUTTI_TICKET_TAKEN;
+    const struct tti_board_page *page = tti_board_page_of(board);
+    uint64_t state = look(page, ticket);
+    /* ranks write this memory, and the caller uses the number as a place */
+    bool taken = kind_of(state) == TAKEN && process_of(state) < page->most;
+    *process = taken ? process_of(state) : -1;
+    if (taken) return TUTTI_TICKET_TAKEN;
     if (kind_of(state) == LATE) return TUTTI_TICKET_LATE;
     return kind_of(state) == CALLED ? TUTTI_TICKET_CALLED : TUTTI_TICKET_WAITS;
 }
@@ -213,14 +216,16 @@ void tti_growth_succeed(const char *name, const char *job, const struct tti_grow
     atomic_store_explicit(&page->grown, attempt->number, memory_order_release);
     for (int i = 0; i < page->room; i++) {
         uint64_t seen = look(page, i);
-        while (kind_of(seen) == CALLED && !change(page, i, seen, TAKEN, attempt_of(seen), process_of(seen)))
+        /* rank 0 may be in the next attempt already: those that it has called then are not taken in yet */
+        while (kind_of(seen) == CALLED && attempt_of(seen) == attempt->number &&
+               !change(page, i, seen, TAKEN, attempt_of(seen), process_of(seen)))
             seen = look(page, i);
     }
     wake_keeper(page);
     tti_board_close(&board);
 }
 
-/* Also resets processes that were called in an attempt which rank 0 did not live to publish. */
+/* Number 0 also resets processes that were called in an attempt which rank 0 did not live to publish. */
 void tti_growth_fail(const char *name, const char *job, const struct tti_growth *attempt, int late)
 {
     struct tti_board board;
@@ -228,7 +233,7 @@ void tti_growth_fail(const char *name, const char *job, const struct tti_growth 
     if (page == NULL) return;
     for (int i = 0; i < page->room; i++) {
         uint64_t seen = look(page, i);
-        while (kind_of(seen) == CALLED) {
+        while (kind_of(seen) == CALLED && (attempt->number == 0 || attempt_of(seen) == attempt->number)) {
             bool is_late = process_of(seen) == late && attempt_of(seen) == attempt->number;
             if (change(page, i, seen, is_late ? LATE : WAITING, 0, 0)) break;
             seen = look(page, i);

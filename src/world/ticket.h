@@ -24,6 +24,8 @@ struct tti_board_page;
 
 /* The system_errno of ERR_JOIN when another rank or process has given the attempt up. */
 #define TTI_ATTEMPT_OVER ECANCELED
+/* The same when a called process has not come in time: error->peer. Rank 0 sees it and tells all. */
+#define TTI_ATTEMPT_LATE ETIMEDOUT
 
 /* One attempt: its number, the processes before it, and the processes together with those that are called. */
 struct tti_growth {

@@ -68,11 +68,12 @@ static tutti_status join(struct growth *growth)
     return tti_join_sit_down(cluster, 0, comm, &growth->made, &growth->error);
 }
 
-/* Returns the called process that this rank has waited for in vain, or -1. */
+/* Returns the called process that was waited for in vain, or -1. All ranks find the same one, so it does not matter
+ * which of them gives the attempt up first. */
 static int find_late(const struct growth *growth)
 {
-    bool late = tti_now_ns() >= growth->deadline_ns && growth->error.peer >= growth->attempt.present;
-    return late ? growth->error.peer : -1;
+    bool late = growth->error.system_errno == TTI_ATTEMPT_LATE || tti_now_ns() >= growth->deadline_ns;
+    return late && growth->error.peer >= growth->attempt.present ? growth->error.peer : -1;
 }
 
 static bool may_try_again(const struct growth *growth)
@@ -166,7 +167,11 @@ static tutti_status grow(struct growth *growth, tutti_comm **made)
         return tti_inside_break(comm, TTI_COMM_GROW, TUTTI_ERR_MEMORY, "a rank has no memory to take others in");
     while (*made == NULL) {
         tutti_status status = tell_all(growth);
-        if (status != TUTTI_OK) give_up_attempt(growth); /* rank 0 may have called some before it died */
+        if (status != TUTTI_OK) {
+            growth->attempt.number =
+                0; /* rank 0 may have called some before it died, in an attempt that nobody heard of */
+            give_up_attempt(growth);
+        }
         TTI_TRY(status);
         growth->attempts++;
         if (growth->attempt.size == growth->attempt.present) return nobody_waits(growth);

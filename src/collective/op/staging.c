@@ -390,7 +390,29 @@ static tutti_status begin_agreement(struct tti_staging *staging, struct tti_op *
     op->many = NULL;
     tti_op_rewind(op);
     tti_op_begin(op, NULL);
+    op->many = staging->kept.many; /* it is freed with the op, however this ends */
     staging->agreeing = true;
+    return TUTTI_OK;
+}
+
+/* Takes the exchange forward. When it has ended the op is as before; fields that stay the same are not written, since a
+ * thread that waits for the op may read them. */
+static tutti_status agree(struct tti_staging *staging, struct tti_op *op)
+{
+    const struct tti_op *kept = &staging->kept;
+    op->many = NULL;
+    tutti_status status = tti_op_progress(op);
+    op->many = kept->many;
+    if (status != TUTTI_OK) return status;
+    op->state = kept->state;
+    op->shape = kept->shape;
+    op->in = kept->in;
+    op->out = kept->out;
+    op->in_bytes = kept->in_bytes;
+    op->out_bytes = kept->out_bytes;
+    op->in_place = kept->in_place;
+    op->waiting_for = -1;
+    staging->agreeing = false;
     return TUTTI_OK;
 }
 
@@ -413,10 +435,7 @@ static tutti_status secure(struct tti_staging *staging, struct tti_started *star
     struct tti_op *op = &started->op;
     if (!staging->agreeing && must_agree(staging, op)) TTI_TRY(begin_agreement(staging, op, error));
     if (staging->agreeing) {
-        TTI_TRY(tti_op_progress(op));
-        *op = staging->kept;
-        op->waiting_for = -1;
-        staging->agreeing = false;
+        TTI_TRY(agree(staging, op));
         for (int rank = 0; rank < op->shape.size; rank++)
             if (staging->all[rank] != TUTTI_OK) return lacks_memory(staging, started, rank);
         for (uint64_t i = 0; i < slots_used(staging) && !has_tables(op); i++)
