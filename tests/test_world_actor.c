@@ -114,7 +114,7 @@ static void collectives(tutti_comm *comm, struct fault_rank *self)
     CHECK(tutti_actors_free(actors) == TUTTI_OK);
 }
 
-/* Rank 0 does not come: the others' request ends by its deadline, and the comm is good for nothing then. */
+/* Rank 0 does not come: the others' request ends by its deadline, and the comm is good for nothing until it is renewed. */
 static void alone(tutti_comm *comm, struct fault_rank *self)
 {
     tutti_actors *actors = make(comm);
@@ -127,6 +127,12 @@ static void alone(tutti_comm *comm, struct fault_rank *self)
         says(actors, tutti_collective_do(actors, "sums", &call, 1, 50), TUTTI_ERR_TIMEOUT, "all_reduce");
         CHECK(tutti_collective_do(actors, "sums", &call, 1, 0) != TUTTI_OK);
     }
+    fault_meet(comm);
+    says(actors, tutti_collective_renew(actors, NULL, "sums"), TUTTI_ERR_ARGUMENT, "there is no comm");
+    says(actors, tutti_collective_renew(actors, comm, "other"), TUTTI_ERR_ARGUMENT, "no actor of that name");
+    CHECK(works(actors, tutti_collective_renew(actors, comm, "sums")));
+    x = tutti_rank(comm);
+    CHECK(works(actors, tutti_collective_do(actors, "sums", &call, 1, 0)) && x == 3);
     fault_meet(comm);
     CHECK(tutti_actors_free(actors) == TUTTI_OK);
     CHECK(tutti_barrier(comm) == TUTTI_OK);
@@ -153,7 +159,8 @@ static void ordinary(tutti_comm *comm)
     for (int r = 0; r < SIZE; r++) {
         copies[r] = r;
         group[r][0] = sums[0].calls[r];
-        group[r][1] = (tutti_collective_call){TUTTI_DO_BROADCAST, &copies[r], &copies[r], 1, TUTTI_F64, TUTTI_SUM, 2};
+        group[r][1] = (tutti_collective_call){
+            .kind = TUTTI_DO_BROADCAST, .in = &copies[r], .out = &copies[r], .count = 1, .type = TUTTI_F64, .root = 2};
         group[r][2] = (tutti_collective_call){.kind = TUTTI_DO_ALL_GATHER,
                                               .in = &sums[1].values[r][0],
                                               .out = gathered[r],
@@ -165,6 +172,94 @@ static void ordinary(tutti_comm *comm)
     for (int r = 0; r < SIZE; r++) CHECK(copies[r] == 2 && gathered[r][3] == sums[1].values[3][0]);
     CHECK(tutti_actors_free(actors) == TUTTI_OK);
     free(sums);
+}
+
+/* The calls of one rank with blocks of other sizes, scans and messages: rank r has r + 1 elements, which are all r. */
+struct kinds {
+    size_t counts[SIZE], offsets[SIZE], ones[SIZE], own[SIZE];
+    double in[16], all[16], blocks[16], root[16], own_part[16], slice[16], turned[16], scan, exscan, one,
+        gathered[SIZE], scattered, peer;
+};
+
+static void fill_kinds(struct kinds *k, int rank)
+{
+    for (int r = 0, at = 0; r < SIZE; r++) {
+        k->counts[r] = (size_t)r + 1;
+        k->offsets[r] = (size_t)at;
+        k->ones[r] = (size_t)r;
+        k->own[r] = 1;
+        at += r + 1;
+    }
+    for (int i = 0; i < 16; i++) k->in[i] = rank;
+    k->one = rank;
+    k->exscan = -1;
+}
+
+#define CALL(NAME, ...)                                                                                                \
+    (tutti_collective_call)                                                                                            \
+    {                                                                                                                  \
+        .kind = TUTTI_DO_##NAME, .type = TUTTI_F64, .reduction = TUTTI_SUM, __VA_ARGS__                                \
+    }
+enum { KINDS = 11 };
+
+static void call_kinds(struct kinds *k, int rank, tutti_collective_call *calls)
+{
+    const size_t mine = (size_t)rank + 1;
+    calls[0] = CALL(SCAN, .in = &k->one, .out = &k->scan, .count = 1);
+    calls[1] = CALL(EXSCAN, .in = &k->one, .out = &k->exscan, .count = 1);
+    calls[2] = CALL(GATHER, .in = &k->one, .out = k->gathered, .count = 1, .root = 3);
+    calls[3] = CALL(SCATTER, .in = k->in, .out = &k->scattered, .count = 1, .root = 2);
+    calls[4] = CALL(ALL_GATHER_V, .in = k->in, .out = k->all, .counts = k->counts, .offsets = k->offsets);
+    calls[5] = CALL(GATHER_V, .in = k->in, .count = mine, .out = k->root, .counts = k->counts, .root = 1);
+    calls[6] = CALL(SCATTER_V, .in = k->in, .counts = k->counts, .out = k->own_part, .count = mine, .root = 3);
+    calls[7] = CALL(REDUCE_SCATTER_V, .in = k->in, .out = k->slice, .counts = k->counts);
+    calls[8] = CALL(ALL_TO_ALL_V, .in = k->in, .counts = k->own, .offsets = k->ones, .out = k->turned,
+                    .out_counts = k->own, .out_offsets = k->offsets);
+    /* 0 sends to 3, and the others do nothing */
+    calls[9] = CALL(SEND, .in = &k->one, .count = 1, .peer = rank == 0 ? 3 : TUTTI_NOBODY, .tag = 5);
+    calls[10] = CALL(RECV, .out = &k->peer, .count = 1, .peer = rank == 3 ? 0 : TUTTI_NOBODY, .tag = 5);
+}
+
+static void check_kinds(const struct kinds *k, int rank)
+{
+    static const double packed[] = {0, 1, 1, 2, 2, 2, 3, 3, 3, 3};
+    CHECK(k->scan == rank * (rank + 1) / 2.0 && k->exscan == (rank == 0 ? -1 : rank * (rank - 1) / 2.0));
+    CHECK(k->scattered == 2 && k->all[9] == 3 && memcmp(k->all, packed, sizeof packed) == 0);
+    for (int r = 0; r < SIZE; r++) {
+        CHECK(k->turned[k->offsets[r]] == r);
+        if (rank == 3) CHECK(k->gathered[r] == r);
+    }
+    if (rank == 1) CHECK(memcmp(k->root, packed, sizeof packed) == 0);
+    for (int i = 0; i <= rank; i++) CHECK(k->own_part[i] == 3 && k->slice[i] == 6);
+    if (rank == 3) CHECK(k->peer == 0);
+}
+
+/* Every kind of call one after the other, and all together. */
+static void kinds(tutti_comm *comm)
+{
+    tutti_actors *actors = make(comm);
+    struct kinds *k = calloc(SIZE, sizeof *k);
+    tutti_collective_call all[SIZE][KINDS], one[SIZE];
+    if (!works(actors, tutti_world_actor(actors, "world", OPTIONS(.ranks = SIZE)))) return;
+    for (int together = 0; together < 2; together++) {
+        memset(k, 0, SIZE * sizeof *k);
+        for (int r = 0; r < SIZE; r++) {
+            fill_kinds(&k[r], r);
+            k[r].peer = 9;
+            call_kinds(&k[r], r, all[r]);
+        }
+        if (together)
+            CHECK(works(actors, tutti_world_do(actors, "world", REQUEST(.calls = &all[0][0], .count = KINDS))));
+        for (int i = 0; !together && i < KINDS - 2; i++) {
+            for (int r = 0; r < SIZE; r++) one[r] = all[r][i];
+            CHECK(works(actors, tutti_world_do(actors, "world", REQUEST(.calls = one, .count = 1))));
+        }
+        for (int r = 0; !together && r < SIZE; r++) one[r] = all[r][r == 3 ? KINDS - 1 : KINDS - 2];
+        if (!together) CHECK(works(actors, tutti_world_do(actors, "world", REQUEST(.calls = one, .count = 1))));
+        for (int r = 0; r < SIZE; r++) check_kinds(&k[r], r);
+    }
+    CHECK(tutti_actors_free(actors) == TUTTI_OK);
+    free(k);
 }
 
 /* ---- Ranks that fail ------------------------------------------------------------------------------------------------ */
@@ -472,6 +567,7 @@ static int run_all(tutti_comm *comm, void *context)
 {
     (void)context;
     ordinary(comm);
+    kinds(comm);
     failing(comm);
     late(comm);
     ended(comm);

@@ -248,27 +248,46 @@ typedef enum tutti_collective {
     TUTTI_DO_ALL_GATHER,
     TUTTI_DO_REDUCE_SCATTER,
     TUTTI_DO_ALL_TO_ALL,
+    TUTTI_DO_GATHER,
+    TUTTI_DO_SCATTER,
+    TUTTI_DO_SCAN,
+    TUTTI_DO_EXSCAN,
+    TUTTI_DO_ALL_GATHER_V,
+    TUTTI_DO_GATHER_V,
+    TUTTI_DO_SCATTER_V,
+    TUTTI_DO_REDUCE_SCATTER_V,
+    TUTTI_DO_ALL_TO_ALL_V,
+    TUTTI_DO_SEND, /* messages; a pair that exchanges something asks for both in one request */
+    TUTTI_DO_RECV,
     TUTTI_DO_COLLECTIVES
 } tutti_collective;
 
-/* The arguments of the call of that name. The buffers must stay until the request has ended; a request that was given
- * up, by its deadline or by cancelling it, may still be carried out. */
+/* The arguments of the call of that name. Buffers, counts and offsets must stay until the request has ended; a request
+ * that was given up, by its deadline or by cancelling it, may still be carried out. */
 typedef struct tutti_collective_call {
     tutti_collective kind;
     const void *in;
     void *out;
-    size_t count;
+    size_t count; /* RECV: the room in `out`, where a shorter message fits, too */
     tutti_type type;
-    tutti_reduction reduction; /* not of all */
-    int root;                  /* likewise */
+    tutti_reduction reduction;              /* not of all */
+    int root;                               /* likewise */
+    const size_t *counts, *offsets;         /* of the v-forms; of ALL_TO_ALL_V those of `in` */
+    const size_t *out_counts, *out_offsets; /* of ALL_TO_ALL_V */
+    int peer, tag;                          /* of SEND and RECV; TUTTI_NOBODY: this rank has no part in it */
 } tutti_collective_call;
 
 /* Collective over `comm`: makes a duplicate of it, which the new actor of this rank owns. Every rank then asks its
  * own actor for the same calls in the same order; two actors of different names do not wait for each other. */
 TUTTI_API tutti_status tutti_collective_actor(tutti_actors *actors, tutti_comm *comm, const char *name);
+/* Goes on with a duplicate of another comm: after tutti_actors_renew with one of the new epoch, or where the actor's comm
+ * was broken by a deadline. Collective over `comm`: ranks that were started again, or have joined, call
+ * tutti_collective_actor meanwhile. Requests from before are answered first, with what their comm gives; the call waits
+ * for that. ERR_ARGUMENT: this rank has no such actor. Not to be called by a handler. */
+TUTTI_API tutti_status tutti_collective_renew(tutti_actors *actors, tutti_comm *comm, const char *name);
 /* `count` calls, which start and end together. The comm has the same deadline: if others do not come, the request is
  * answered with ERR_TIMEOUT and the comm is broken, as after every other failure of it; later requests are answered
- * with the reason. */
+ * with the reason until it is renewed. */
 TUTTI_API tutti_status tutti_collective_do_start(tutti_actors *actors, const char *name,
                                                  const tutti_collective_call *calls, size_t count, int64_t deadline_ms,
                                                  tutti_op *op);

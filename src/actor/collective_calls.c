@@ -13,6 +13,23 @@ const char *tti_collective_check(const tutti_collective_call *calls, size_t coun
     return NULL;
 }
 
+/* Makes one of the v-forms. */
+static tutti_status make_v(tutti_comm *comm, const tutti_collective_call *c)
+{
+    switch (c->kind) {
+    case TUTTI_DO_ALL_GATHER_V: return tutti_all_gather_v(comm, c->in, c->out, c->counts, c->offsets, c->type);
+    case TUTTI_DO_GATHER_V:
+        return tutti_gather_v(comm, c->in, c->count, c->out, c->counts, c->offsets, c->type, c->root);
+    case TUTTI_DO_SCATTER_V:
+        return tutti_scatter_v(comm, c->in, c->counts, c->offsets, c->out, c->count, c->type, c->root);
+    case TUTTI_DO_REDUCE_SCATTER_V:
+        return tutti_reduce_scatter_v(comm, c->in, c->out, c->counts, c->type, c->reduction);
+    case TUTTI_DO_ALL_TO_ALL_V:
+        return tutti_all_to_all_v(comm, c->in, c->counts, c->offsets, c->out, c->out_counts, c->out_offsets, c->type);
+    default: return TUTTI_ERR_ARGUMENT;
+    }
+}
+
 static tutti_status make(tutti_comm *comm, const tutti_collective_call *call)
 {
     const void *in = call->in;
@@ -26,9 +43,14 @@ static tutti_status make(tutti_comm *comm, const tutti_collective_call *call)
     case TUTTI_DO_ALL_GATHER: return tutti_all_gather(comm, in, out, count, call->type);
     case TUTTI_DO_REDUCE_SCATTER: return tutti_reduce_scatter(comm, in, out, count, call->type, call->reduction);
     case TUTTI_DO_ALL_TO_ALL: return tutti_all_to_all(comm, in, out, count, call->type);
-    case TUTTI_DO_COLLECTIVES: break;
+    case TUTTI_DO_GATHER: return tutti_gather(comm, in, out, count, call->type, call->root);
+    case TUTTI_DO_SCATTER: return tutti_scatter(comm, in, out, count, call->type, call->root);
+    case TUTTI_DO_SCAN: return tutti_scan(comm, in, out, count, call->type, call->reduction);
+    case TUTTI_DO_EXSCAN: return tutti_exscan(comm, in, out, count, call->type, call->reduction);
+    case TUTTI_DO_SEND: return tutti_send(comm, in, count, call->type, call->peer, call->tag);
+    case TUTTI_DO_RECV: return tutti_recv(comm, out, count, call->type, call->peer, call->tag, NULL);
+    default: return make_v(comm, call);
     }
-    return TUTTI_ERR_ARGUMENT;
 }
 
 tutti_status tti_collective_make(tutti_comm *comm, tutti_stream *stream, const tutti_collective_call *calls,

@@ -132,7 +132,7 @@ for victim in 0 3; do
 done
 
 # Actors: what was asked a rank that dies ends once, with its loss; after the rebuild it is reached again, and the others' actors still
-# have their state.
+# have their state. Collectives that were asked for end, too, those behind them with the reason, until their actor is renewed.
 cat >actors.c <<'C'
 #include "lost.h"
 #include <tutti/actor.h>
@@ -164,9 +164,28 @@ static int ask_all(tutti_actors *actors, tutti_comm *comm, const int *expected)
     }
     return tutti_barrier(comm) != TUTTI_OK;
 }
+static tutti_status sum_start(tutti_actors *actors, long *x, tutti_op *op)
+{
+    tutti_collective_call call = {.kind = TUTTI_DO_ALL_REDUCE, .in = x, .out = x, .count = 1, .type = TUTTI_I64, .reduction = TUTTI_SUM};
+    return tutti_collective_do_start(actors, "sums", &call, 1, 60000, op);
+}
+/* Starts sums until one is refused, as those are that come behind the loss. */
+static int sums_end(tutti_actors *actors)
+{
+    enum { MANY = 4 };
+    long x[MANY] = {0};
+    tutti_op ops[MANY];
+    int failed = 0;
+    for (int i = 0; i < MANY; i++)
+        if (sum_start(actors, &x[i], &ops[i]) != TUTTI_OK) return 1;
+    for (int i = 0; i < MANY; i++) failed += tutti_wait(ops[i]) != TUTTI_OK;
+    return failed == MANY ? 0 : fprintf(stderr, "%d of %d sums failed\n", failed, MANY), failed != MANY;
+}
 static int work(tutti_comm *world, int argc, char **argv)
 {
     int rank = tutti_rank(world), state = 0, none[8] = {0}, expected[8];
+    tutti_op summed;
+    long sum = rank;
     tutti_actors *actors;
     tutti_comm *next = world;
     read_words(argc, argv);
@@ -174,6 +193,7 @@ static int work(tutti_comm *world, int argc, char **argv)
     if (tutti_actor_create(actors, &(tutti_actor_options){.struct_size = sizeof(tutti_actor_options), .name = "count",
                                                           .handle = count, .context = &state}) != TUTTI_OK)
         return fail(world, "actor");
+    if (tutti_collective_actor(actors, world, "sums") != TUTTI_OK) return fail(world, "collective actor");
     if (tutti_epoch(world) == 0) {
         tutti_op lost, other;
         char answer[8];
@@ -187,14 +207,20 @@ static int work(tutti_comm *world, int argc, char **argv)
         tutti_status ended = tutti_wait(lost);
         if (ended != TUTTI_ERR_PEER_LOST && ended != TUTTI_ERR_EPOCH) return fail(world, tutti_status_name(ended));
         while (tutti_barrier(world) == TUTTI_OK) {}
+        if (sums_end(actors) != 0) return fail(world, "sums");
         if (tutti_actors_renew(actors, world) == TUTTI_OK) return fail(world, "renewed on a broken world");
         if (tutti_comm_rebuild(world, &next) != TUTTI_OK) return fail(world, "rebuild");
         if (tutti_actors_renew(actors, next) != TUTTI_OK) return fail(next, "renew");
         if (tutti_actors_renew(actors, next) != TUTTI_ERR_ARGUMENT) return fail(next, "renewed twice");
+        if (tutti_collective_renew(actors, next, "count") != TUTTI_ERR_ARGUMENT) return fail(next, "it makes no collectives");
+        if (sums_end(actors) != 0) return fail(next, "sums before they are renewed");
+        if (tutti_collective_renew(actors, next, "sums") != TUTTI_OK) return fail(next, "renew sums");
         ended = rank == living ? TUTTI_ERR_EPOCH : tutti_wait(other);
         if (ended != TUTTI_ERR_EPOCH) return fail(next, tutti_status_name(ended));
     }
     if (tutti_barrier(next) != TUTTI_OK) return fail(next, "after");
+    if (sum_start(actors, &sum, &summed) != TUTTI_OK || tutti_wait(summed) != TUTTI_OK || sum != tutti_size(next) * (tutti_size(next) - 1) / 2)
+        return fprintf(stderr, "a sum of %ld: %s\n", sum, tutti_actors_error(actors) == NULL ? "" : tutti_actors_error(actors)->text), 1;
     for (int i = 0; i < tutti_size(next); i++) expected[i] = is_lost(i) ? 1 : tutti_size(next) + 1;
     if (ask_all(actors, next, expected) != 0) return fail(next, "again");
     printf("reached %d\n", tutti_size(next));
