@@ -330,7 +330,8 @@ typedef struct tutti_world_place {
 } tutti_world_place;
 
 /* The function of a rank's part. If it returns anything but OK this rank has failed, with `error`. It is called on all
- * ranks at once, and should keep the deadline. */
+ * ranks at once, and should keep the deadline: where it has not returned soon after, the request is answered with
+ * ERR_TIMEOUT, which names the rank, and nothing else is carried out before it returns; `context` must stay until then. */
 typedef tutti_status tutti_world_work(const tutti_world_place *place, void *context, tutti_error *error);
 
 typedef struct tutti_world_request {

@@ -26,7 +26,34 @@ static void lose_rank(struct tti_thread_world_rank *rank, tutti_status status)
                    why != NULL && why->status == status ? why->text : tutti_status_text(status));
 }
 
-static void ask_all(struct tti_thread_world *world, const struct tti_thread_world_part *part)
+/* Waits until that time for a rank that was asked. */
+static void await_rank(struct tti_thread_world *world, int r, int64_t until_ns)
+{
+    struct tti_thread_world_rank *rank = &world->ranks[r];
+    rank->late = false;
+    if (world->ops[r].id == 0) return;
+    tutti_status status = tutti_wait_for(world->ops[r], tti_left_ms(until_ns));
+    rank->late = status == TUTTI_IN_PROGRESS;
+    if (rank->late) return;
+    world->ops[r] = (tutti_op){0};
+    if (status != TUTTI_OK) lose_rank(rank, status);
+}
+
+/* Returns a rank that is late even then; NULL: all have returned. */
+static const struct tti_thread_world_rank *await_all(struct tti_thread_world *world, int64_t until_ns)
+{
+    const struct tti_thread_world_rank *late = NULL;
+    for (int r = 0; r < world->size; r++) {
+        await_rank(world, r, until_ns);
+        if (world->ranks[r].late && late == NULL) late = &world->ranks[r];
+    }
+    if (late == NULL) atomic_store(&world->running, false);
+    return late;
+}
+
+/* Has all ranks do their part. Returns a rank that is late. */
+static const struct tti_thread_world_rank *ask_all(struct tti_thread_world *world,
+                                                   const struct tti_thread_world_part *part)
 {
     tutti_actors *actors = world->actors;
     const int self = actors->comm->rank;
@@ -41,11 +68,7 @@ static void ask_all(struct tti_thread_world *world, const struct tti_thread_worl
         lose_rank(rank, status);
         tti_thread_world_revoke(rank);
     }
-    for (int r = 0; r < world->size; r++) {
-        tutti_status status = world->ops[r].id == 0 ? TUTTI_OK : tutti_wait(world->ops[r]);
-        if (status != TUTTI_OK) lose_rank(&world->ranks[r], status);
-    }
-    atomic_store(&world->running, false);
+    return await_all(world, part->request->until_ns + TTI_THREAD_WORLD_PATIENCE_MS * TTI_MS);
 }
 
 /* Ranks failures by how likely the others come from them: first that of a rank whose comm was not broken until then,
@@ -85,6 +108,19 @@ static tutti_status refuse_failed(tutti_request *request, const struct tti_threa
     return tutti_request_refuse(request, rank->result.status, all);
 }
 
+/* Answers a request that cannot be carried out, or ended, because of a rank that is late. */
+static tutti_status refuse_late(tutti_request *request, const struct tti_thread_world_rank *rank)
+{
+    const int64_t past_ms = (tti_now_ns() - rank->world->asked->until_ns) / TTI_MS;
+    char text[256];
+    (void)snprintf(
+        text, sizeof text,
+        "rank %d of world '%s': its function has not returned, %lld ms after its request's deadline; a thread "
+        "cannot be ended, so nothing else is carried out before it returns",
+        rank->number, rank->world->name, (long long)past_ms);
+    return tutti_request_refuse(request, TUTTI_ERR_TIMEOUT, text);
+}
+
 /* Makes the world anew. OK: it is whole again. */
 static tutti_status recover(tutti_actor *self, struct tti_thread_world *world)
 {
@@ -96,13 +132,14 @@ static tutti_status recover(tutti_actor *self, struct tti_thread_world *world)
     return status == TUTTI_OK ? TUTTI_OK : tutti_actor_fail(self, status, error.text);
 }
 
-static tutti_status handle_request(tutti_actor *self, struct tti_thread_world *world, tutti_request *request,
-                                   const struct tti_thread_world_asked *asked)
+static tutti_status carry_out(tutti_actor *self, struct tti_thread_world *world, tutti_request *request)
 {
+    const struct tti_thread_world_asked *asked = world->asked;
     for (int attempt = 1;; attempt++) {
         if (tti_now_ns() >= asked->until_ns)
             return tutti_request_refuse(request, TUTTI_ERR_TIMEOUT, "its deadline has passed");
-        ask_all(world, &(struct tti_thread_world_part){asked, attempt});
+        const struct tti_thread_world_rank *late = ask_all(world, &(struct tti_thread_world_part){asked, attempt});
+        if (late != NULL) return refuse_late(request, late);
         const struct tti_thread_world_rank *failed = find_failure(world);
         if (failed == NULL) {
             world->failures = 0;
@@ -114,6 +151,32 @@ static tutti_status handle_request(tutti_actor *self, struct tti_thread_world *w
         if (status != TUTTI_OK && again) (void)refuse_failed(request, failed, attempt);
         if (status != TUTTI_OK || !again) return status;
     }
+}
+
+/* Waits for ranks that were late in an earlier request, as long as this one may take, and makes the world anew. */
+static tutti_status await_late(tutti_actor *self, struct tti_thread_world *world, tutti_request *request,
+                               int64_t until_ns, bool *goes_on)
+{
+    *goes_on = !atomic_load(&world->running);
+    if (*goes_on) return TUTTI_OK;
+    const struct tti_thread_world_rank *late = await_all(world, until_ns);
+    if (late != NULL) return refuse_late(request, late);
+    *goes_on = true;
+    return recover(self, world);
+}
+
+/* The request is copied, since a late rank may use it when it was answered long ago. */
+static tutti_status handle_request(tutti_actor *self, struct tti_thread_world *world, tutti_request *request)
+{
+    bool goes_on;
+    const struct tti_thread_world_asked *asked = request->data;
+    tutti_status status = await_late(self, world, request, asked->until_ns, &goes_on);
+    if (status != TUTTI_OK || !goes_on) return status;
+    tti_free(world->asked);
+    world->asked = tti_malloc(1, request->bytes);
+    if (world->asked == NULL) return tutti_request_refuse(request, TUTTI_ERR_MEMORY, "no memory for a request");
+    memcpy(world->asked, request->data, request->bytes);
+    return carry_out(self, world, request);
 }
 
 /* Makes the world at its first request: before that it cannot be the parent of the ranks' actors. */
@@ -130,13 +193,13 @@ static tutti_status open_world(tutti_actor *self, struct tti_thread_world *world
 static tutti_status handle(tutti_actor *self, void *state, tutti_request *request)
 {
     struct tti_thread_world *world = state;
-    const struct tti_thread_world_asked *asked = request->data;
     if (!world->made) TTI_TRY(open_world(self, world, request));
     if (request->kind == TUTTI_ASKED && request->bytes == 0) return tutti_request_answer(request, NULL, 0);
-    if (request->kind != TUTTI_ASKED || request->bytes < sizeof *asked || request->rank != world->actors->comm->rank)
+    if (request->kind != TUTTI_ASKED || request->bytes < sizeof(struct tti_thread_world_asked) ||
+        request->rank != world->actors->comm->rank)
         return tutti_request_refuse(request, TUTTI_ERR_ARGUMENT,
                                     "a world does the requests of its own process (tutti_world_do)");
-    return handle_request(self, world, request, asked);
+    return handle_request(self, world, request);
 }
 
 static void end_world(tutti_actor *self, void *state)
@@ -304,9 +367,8 @@ tutti_status tutti_world_do_start(tutti_actors *actors, const char *name, const 
     if (given != NULL && !tti_sized_take(&known, sizeof known, given))
         return refuse(actors, "world_do", "set struct_size to sizeof(tutti_world_request)");
     TTI_TRY(make_request(actors, name, &known, &request, &bytes));
-    tutti_status status = tutti_actor_ask_start(
-        actors, actors->comm->rank, name, request, bytes, NULL, 0, NULL,
-        tti_left_ms(request->until_ns) + (known.work == NULL ? TTI_THREAD_WORLD_GRACE_MS : 0), op);
+    tutti_status status = tutti_actor_ask_start(actors, actors->comm->rank, name, request, bytes, NULL, 0, NULL,
+                                                tti_left_ms(request->until_ns) + TTI_THREAD_WORLD_GRACE_MS, op);
     tti_free(request);
     return status;
 }

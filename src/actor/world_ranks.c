@@ -212,7 +212,9 @@ void tti_thread_world_free(struct tti_thread_world *world)
     for (int r = 0; r < world->size; r++) {
         free_stream(&world->ranks[r]);
         if (world->ranks[r].device != NULL) (void)tutti_device_free(world->ranks[r].device, &ignored);
+        if (world->ops[r].id != 0) (void)tutti_drop(world->ops[r]);
     }
+    tti_free(world->asked);
     tti_free(world->ranks);
     tti_free(world->ops);
     tti_free(world);

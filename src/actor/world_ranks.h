@@ -8,6 +8,8 @@
  *   - A rank's comm is used by its actor while a request runs, and by the world's actor at all other times.
  *   - A rank that fails or ends while a request runs revokes its comm, once, so that no other rank waits for it.
  *   - After a request in which any rank failed, nothing is carried out before the world was made anew.
+ *   - A rank that has not returned long after the deadline is late. Its comm, its result and the request stay until it
+ *     returns, and nothing else is carried out.
  */
 #ifndef TTI_ACTOR_WORLD_RANKS_H
 #define TTI_ACTOR_WORLD_RANKS_H
@@ -15,7 +17,9 @@
 #include "actor/actors.h"
 #include <stdalign.h>
 
-enum { TTI_THREAD_WORLD_DEVICE_BYTES = 64, TTI_THREAD_WORLD_GRACE_MS = 2000 };
+enum { TTI_THREAD_WORLD_DEVICE_BYTES = 64 };
+/* Ranks are waited for so long behind a request's deadline, and its asker waits longer: it is to hear which rank is late. */
+enum { TTI_THREAD_WORLD_PATIENCE_MS = 1000, TTI_THREAD_WORLD_GRACE_MS = 2000 };
 
 struct tti_thread_world_rank {
     struct tti_thread_world *world;
@@ -28,6 +32,7 @@ struct tti_thread_world_rank {
     _Atomic uint32_t lock; /* guards `comm` and `revoked` between the threads that revoke and that leave the comm */
     bool revoked;
     bool caused;        /* it failed before its comm was broken, so others may have failed because of it */
+    bool late;          /* it has not returned; used by the world's actor */
     tutti_error result; /* the result of the request that runs */
 };
 
@@ -35,12 +40,13 @@ struct tti_thread_world {
     tutti_actors *actors;
     char name[TUTTI_ACTOR_NAME_BYTES];
     int size, rebuilds;
-    int failures;                        /* failures since a request was carried out last */
-    bool made;                           /* the ranks and comms exist */
-    uint64_t generation;                 /* how often it was made anew */
-    _Atomic bool running;                /* the ranks carry out a request */
-    tutti_op *ops;                       /* (size) */
-    struct tti_thread_world_rank *ranks; /* (size) */
+    int failures;                         /* failures since a request was carried out last */
+    bool made;                            /* the ranks and comms exist */
+    uint64_t generation;                  /* how often it was made anew */
+    _Atomic bool running;                 /* the ranks carry out a request */
+    struct tti_thread_world_asked *asked; /* the request that they carry out, or have carried out last */
+    tutti_op *ops;                        /* (size) of ranks that have not answered */
+    struct tti_thread_world_rank *ranks;  /* (size) */
 };
 
 /* The data of a request; calls follow it, those of rank 0 first. */
