@@ -775,7 +775,13 @@ TUTTI_API tutti_status tutti_train_picture(const tutti_train_options *options, i
  *     tutti_actors_free(actors);                                 before the trainer
  *
  * The actor of rank 0 has all others do the same and answers when all have: requests are carried out in the order in
- * which they come to it. A failure on one rank is the request's error, with the rank's number. */
+ * which they come to it. A failure on one rank is the request's error, with the rank's number. After the loss of a rank all
+ * that was asked for and not done is answered with that, until the trainer is restored:
+ *
+ *     tutti_comm_rebuild(world, &next);                          on every rank that is left; a rank that was started again
+ *     tutti_actors_renew(actors, next);                          makes all of it as above, in this order: actors, own, trainer
+ *     tutti_comm_duplicate(next, &own);
+ *     tutti_trainer_actor_restore(actors, "trainer", own, &step);    then tutti_barrier(next), and steps from `step` on */
 
 typedef enum tutti_train_request {
     TUTTI_TRAIN_STEP,     /* tutti_trainer_step; loss, norm, rows and seconds are those of rank 0 */
@@ -785,6 +791,12 @@ typedef enum tutti_train_request {
 
 /* The trainer is the actor's until that has ended. Its comm has the ranks of the actors', and is another comm. */
 TUTTI_API tutti_status tutti_trainer_actor(tutti_trainer *trainer, tutti_actors *actors, const char *name);
+/* Has the actor of this rank call tutti_trainer_restore, behind what was asked of it before, and waits for it. Every rank
+ * that has its trainer calls it after tutti_actors_renew, with a comm of the rebuilt world that is the trainer's from
+ * then on. *step (may be NULL) gets the step after which all go on. If it has failed, since another rank was lost, it
+ * is called again in the next world. */
+TUTTI_API tutti_status tutti_trainer_actor_restore(tutti_actors *actors, const char *name, tutti_comm *comm,
+                                                   uint64_t *step);
 /* `answer` must stay until the op has ended. deadline_ms 0: that of the actors' options. */
 TUTTI_API tutti_status tutti_trainer_ask_start(tutti_actors *actors, const char *name, tutti_train_request request,
                                                tutti_train_step *answer, int64_t deadline_ms, tutti_op *op);
