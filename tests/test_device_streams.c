@@ -138,6 +138,22 @@ static void test_debts(tutti_device *handle)
     tti_object_give(&stream->object);
 }
 
+/* What a stream owes when its device is opened again is raised, too: somebody may wait for it. */
+static void test_debt_at_reopen(tutti_device *handle)
+{
+    tutti_stream *a = make_stream(handle);
+    struct tti_stream *stream = tti_stream_take(a, &error);
+    struct tti_word *word;
+    GOOD(tti_word_take(stream->device, &word, &error));
+    uint64_t base = atomic_load(&word->value);
+    tti_stream_owe(stream, word, base + 1, NULL);
+    GOOD(tutti_device_reopen(handle, &error));
+    CHECK(atomic_load(&word->value) == base + 1);
+    GOOD(tutti_stream_free(a, &error));
+    tti_word_give(stream->device, word);
+    tti_object_give(&stream->object);
+}
+
 static void test_marks(tutti_device *device)
 {
     tutti_stream *a = make_stream(device), *b = make_stream(device);
@@ -521,6 +537,7 @@ int main(int argc, char **argv)
     test_find(device);
     test_share(device);
     test_pinned(device);
+    test_debt_at_reopen(device);
     GOOD(tutti_device_free(device, &error));
     return check_end();
 }

@@ -144,11 +144,26 @@ static void close_native(struct tti_stream *stream)
     if (mark != NULL) tti_object_give(&mark->object);
 }
 
+/* Raises the owed word, also on a stream that takes no other work any more because its device is opened again or shut: whoever
+ * waits for the word would wait for ever. Done under the lock, so that a word is never raised to less than before. */
+static tutti_status pay(struct tti_stream *stream, tutti_error *error)
+{
+    const struct tti_device_ops *ops = stream->device->ops;
+    tutti_status status = TUTTI_OK;
+    tti_lock(&stream->lock);
+    uint64_t value = atomic_load_explicit(&stream->owed, memory_order_relaxed);
+    if (value != 0 && stream->owed_for != NULL) status = ops->after(stream, stream->owed_for, error);
+    if (value != 0 && status == TUTTI_OK) status = ops->raise(stream, stream->owed_word, value, error);
+    if (status == TUTTI_OK) atomic_store_explicit(&stream->owed, 0, memory_order_relaxed);
+    tti_unlock(&stream->lock);
+    return status;
+}
+
 /* Ends the stream. Work that the caller put on its own stream goes on. */
 static tutti_status end_stream(struct tti_stream *stream, int64_t deadline_ns, tutti_error *error)
 {
     const char *last = atomic_load_explicit(&stream->last, memory_order_relaxed);
-    (void)tti_stream_pay(stream, &(tutti_error){0}); /* a device that has failed does nothing any more */
+    (void)pay(stream, &(tutti_error){0}); /* a device that has failed does nothing any more */
     bool idle = stream->adopted || wait_idle(stream, deadline_ns);
     if (!idle) {
         tti_stream_give_up(stream);
@@ -240,18 +255,11 @@ void tti_stream_owe(struct tti_stream *stream, struct tti_word *word, uint64_t v
     tti_unlock(&stream->lock);
 }
 
-/* Raises the owed word. Done under the lock, so that a word is never raised to less than before. */
 tutti_status tti_stream_pay(struct tti_stream *stream, tutti_error *error)
 {
-    tutti_status status = TUTTI_OK;
     if (!tti_stream_owes(stream)) return TUTTI_OK;
-    tti_lock(&stream->lock);
-    uint64_t value = atomic_load_explicit(&stream->owed, memory_order_relaxed);
-    if (value != 0 && stream->owed_for != NULL) status = stream->device->ops->after(stream, stream->owed_for, error);
-    if (value != 0 && status == TUTTI_OK) status = tti_stream_raise(stream, stream->owed_word, value, error);
-    if (status == TUTTI_OK) atomic_store_explicit(&stream->owed, 0, memory_order_relaxed);
-    tti_unlock(&stream->lock);
-    return status;
+    TTI_TRY(begin(stream, "a raise of a word", error));
+    return pay(stream, error);
 }
 
 tutti_status tti_stream_launch(struct tti_stream *stream, const struct tti_kernel *kernel,
