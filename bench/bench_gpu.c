@@ -5,9 +5,11 @@
  *     TUTTI_RANKS=4 bench_gpu cuda:0            threads
  *     tutti run -n 4 bench_gpu cuda:0           processes
  *     TUTTI_RANKS=2 bench_gpu cuda:0 staged     by the provider `staged`
+ *     tutti run -n 2 bench_gpu cuda:0 slow      8 B and 64 MiB, few of them: for NCCL on a GPU that ranks share
  *
- * Prints for 8 B … 64 MiB the time of one op, in microseconds: where the host waits for each, where 50 are queued, and what a
- * copy of ranks x bytes from the device to itself takes (the floor). With `staged`, the floor is the slower one of what such an
+ * Prints for 8 B … 64 MiB the time of one op, in microseconds: where the host waits for each, by the blocking form and the stream's
+ * sync ("waited") and by _start and tutti_wait ("started"), where 50 are queued, and what a copy of ranks x bytes from the device
+ * to itself takes (the floor). With `staged`, the floor is the slower one of what such an
  * op cannot do without: all ranks copying their bytes to pinned memory and back, both directions at once, and the same op
  * on memory of the host.
  */
@@ -18,7 +20,10 @@
 #include <tutti/device.h>
 #include <tutti/tutti.h>
 
-enum { QUEUED = 50, STAGED = 5, ROUNDS = 5, WAIT_MS = 60000 };
+enum { QUEUED = 50, SLOW = 5, STAGED = 5, ROUNDS = 5, WAIT_MS = 60000 };
+
+/* How the host goes on after an op. */
+enum form { WAITED, STARTED, ENQUEUED, FORMS };
 
 struct place {
     tutti_comm *world;
@@ -61,17 +66,32 @@ static tutti_status open_place(struct place *place, const char *name, size_t cou
     return status == TUTTI_OK ? tutti_stream_sync(place->stream, WAIT_MS, &place->error) : status;
 }
 
-/* `times` ops, and a wait after each or after all: microseconds of one. Negative: failed. */
-static double time_ops(struct place *place, size_t count, int times, bool each)
+static tutti_status sync_place(struct place *place)
+{
+    return tutti_stream_sync(place->stream, WAIT_MS, &place->error);
+}
+
+/* One op, and what the form says. */
+static tutti_status reduce(struct place *place, size_t count, enum form form)
+{
+    tutti_comm *on = tutti_on(place->world, place->stream);
+    tutti_op op;
+    if (form == STARTED) {
+        tutti_status status = tutti_all_reduce_start(on, place->x, place->y, count, TUTTI_F32, TUTTI_SUM, &op);
+        return status == TUTTI_OK ? tutti_wait(op) : status;
+    }
+    tutti_status status = tutti_all_reduce(on, place->x, place->y, count, TUTTI_F32, TUTTI_SUM);
+    return status == TUTTI_OK && form == WAITED ? sync_place(place) : status;
+}
+
+/* `times` ops: microseconds of one. Negative: failed. */
+static double time_ops(struct place *place, size_t count, int times, enum form form)
 {
     tutti_barrier(place->world);
     double begin = now_us();
-    for (int i = 0; i < times; i++) {
-        tutti_comm *on = tutti_on(place->world, place->stream);
-        if (tutti_all_reduce(on, place->x, place->y, count, TUTTI_F32, TUTTI_SUM) != TUTTI_OK) return -1;
-        if (each && tutti_stream_sync(place->stream, WAIT_MS, &place->error) != TUTTI_OK) return -1;
-    }
-    if (!each && tutti_stream_sync(place->stream, WAIT_MS, &place->error) != TUTTI_OK) return -1;
+    for (int i = 0; i < times; i++)
+        if (reduce(place, count, form) != TUTTI_OK) return -1;
+    if (form != WAITED && sync_place(place) != TUTTI_OK) return -1;
     return (now_us() - begin) / times;
 }
 
@@ -93,22 +113,24 @@ static double least(double a, double b)
     return a == 0 || (b > 0 && b < a) ? b : a;
 }
 
-static int measure(struct place *place, size_t bytes)
+static int measure(struct place *place, size_t bytes, int times)
 {
     size_t count = bytes / sizeof(float);
-    double each = 0, queued = 0, floor = 0;
+    double best[FORMS] = {0}, floor = 0;
     for (int i = 0; i < ROUNDS; i++) {
-        double a = time_ops(place, count, QUEUED, true), b = time_ops(place, count, QUEUED, false);
-        double c = time_copies(place, count, QUEUED);
-        if (a < 0 || b < 0) return tutti_explain(place->world, stderr);
-        if (c < 0) return fail(place, "copy");
-        each = least(each, a);
-        queued = least(queued, b);
-        floor = least(floor, c);
+        for (int form = 0; form < FORMS; form++) {
+            double us = time_ops(place, count, times, (enum form)form);
+            if (us < 0) return tutti_explain(place->world, stderr);
+            best[form] = least(best[form], us);
+        }
+        double copy = time_copies(place, count, times);
+        if (copy < 0) return fail(place, "copy");
+        floor = least(floor, copy);
     }
     if (tutti_rank(place->world) == 0)
-        printf("%11zu  %9.2f  %9.2f  %9.2f  %7.0f%%  %7.0f%%\n", bytes, each, queued, floor, 100 * floor / each,
-               100 * floor / queued);
+        printf("%11zu  %10.2f  %10.2f  %10.2f  %9.2f  %6.0f%%  %7.0f%%  %6.0f%%\n", bytes, best[WAITED], best[STARTED],
+               best[ENQUEUED], floor, 100 * floor / best[WAITED], 100 * floor / best[STARTED],
+               100 * floor / best[ENQUEUED]);
     fflush(stdout);
     return 0;
 }
@@ -170,7 +192,8 @@ static int measure_staged(struct place *place, size_t bytes)
     size_t count = bytes / sizeof(float);
     double op = 0, copies = 0, host = 0;
     for (int i = 0; i < ROUNDS; i++) {
-        double a = time_ops(place, count, STAGED, true), b = time_both_ways(place, count), c = time_host(place, count);
+        double a = time_ops(place, count, STAGED, WAITED), b = time_both_ways(place, count),
+               c = time_host(place, count);
         if (a < 0 || c < 0) return tutti_explain(place->world, stderr);
         if (b < 0) return fail(place, "copy");
         op = least(op, a);
@@ -197,15 +220,16 @@ static int run_staged(struct place *place, size_t most)
     return failed;
 }
 
-static int run(struct place *place)
+static int run(struct place *place, bool slow)
 {
     static const size_t sizes[] = {8, 1024, 65536, 1 << 20, 8 << 20, 64 << 20};
-    int failed = 0;
+    size_t last = sizeof sizes / sizeof *sizes - 1;
+    int failed = 0, times = slow ? SLOW : QUEUED;
     if (tutti_rank(place->world) == 0)
-        printf(
-            "# %d ranks; best of %d rounds of %d\n#     bytes  us, waited  us, queued   us, copy   waited   queued\n",
-            tutti_size(place->world), ROUNDS, QUEUED);
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && failed == 0; i++) failed = measure(place, sizes[i]);
+        printf("# %d ranks, %s; best of %d rounds of %d\n#     bytes  us, waited  us, started  us, queued   us, copy  "
+               "waited  started  queued\n",
+               tutti_size(place->world), tutti_device_name(place->device), ROUNDS, times);
+    for (size_t i = 0; i <= last && failed == 0; i += slow ? last : 1) failed = measure(place, sizes[i], times);
     return failed;
 }
 
@@ -213,10 +237,10 @@ static int work(tutti_comm *world, int argc, char **argv)
 {
     enum { MOST = 64 << 20 };
     struct place place = {.world = world};
-    bool staged = argc > 2 && strcmp(argv[2], "staged") == 0;
+    bool staged = argc > 2 && strcmp(argv[2], "staged") == 0, slow = argc > 2 && strcmp(argv[2], "slow") == 0;
     if (open_place(&place, argc > 1 ? argv[1] : "host", MOST / sizeof(float)) != TUTTI_OK)
         return fail(&place, "device");
-    int failed = staged ? run_staged(&place, MOST) : run(&place);
+    int failed = staged ? run_staged(&place, MOST) : run(&place, slow);
     tutti_barrier(world);
     tutti_buffer_free(place.in, NULL);
     tutti_buffer_free(place.out, NULL);

@@ -72,7 +72,7 @@ format()
 
 scripts()
 {
-    shellcheck --external-sources --severity=warning scripts/*.sh tests/cli/*.sh .ci/run
+    shellcheck --external-sources --severity=warning scripts/*.sh scripts/gpu/*.sh tests/cli/*.sh .ci/run
 }
 
 step "release: build and tests" build_and_test release "${full:-release}"

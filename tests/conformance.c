@@ -175,20 +175,31 @@ static void choose_column(struct conf_case *one, uint64_t hash)
     while (!conf_defined(one->type, one->column)) one->column = (one->column + 1) % CONF_COLUMNS;
 }
 
-static bool is_whole(tutti_type type)
+static bool is_by_nccl(const struct conf_list *list)
 {
-    return type == TUTTI_I8 || type == TUTTI_U8 || (type >= TUTTI_I32 && type <= TUTTI_U64);
+    return list->only != NULL && strcmp(list->only, "nccl") == 0;
+}
+
+/* Makes it a reduction that NCCL has, and whose result is exact with CONF_WHOLE: NCCL has averages and factors of floats only,
+ * and averages multiply by 1/size. */
+static void fit_reduction(int size, struct conf_case *one)
+{
+    while (one->type == TUTTI_I16 || one->type == TUTTI_U16 || one->type == TUTTI_BOOL)
+        one->type = (tutti_type)((one->type + 1) % TUTTI_TYPE_COUNT);
+    bool whole = one->type >= TUTTI_I8, tiny = one->type == TUTTI_F8E4M3 || one->type == TUTTI_F8E5M2;
+    bool average = one->column == TUTTI_AVG && !whole && (size & (size - 1)) == 0;
+    bool scaled = one->column == CONF_SCALED && !whole && !tiny;
+    if (!average && !scaled) one->column %= TUTTI_AVG;
 }
 
 /* Makes it one that the provider has; false: it has none of this kind. */
-static bool fit(const char *only, struct conf_case *one)
+static bool fit(const struct conf_list *list, struct conf_case *one)
 {
-    bool folds = conf_kind_reduces(one->kind), nccl = strcmp(only, "nccl") == 0;
+    bool folds = conf_kind_reduces(one->kind), nccl = is_by_nccl(list);
     one->memory = CONF_SHARED;
     if (!nccl && one->column == CONF_USER) one->column = TUTTI_SUM;
     if (!nccl) return true;
-    while (folds && !is_whole(one->type)) one->type = (tutti_type)((one->type + 1) % TUTTI_TYPE_COUNT);
-    if (folds) one->column %= TUTTI_AVG;
+    if (folds) fit_reduction(list->size, one);
     if (one->kind == TTI_ALL_TO_ALL) one->place = CONF_OUT_OF_PLACE;
     return one->kind != TTI_SCAN && one->kind != TTI_EXSCAN;
 }
@@ -204,7 +215,7 @@ void conf_list_add_random(struct conf_list *list, enum tti_kind kind, enum conf_
     one.place = (enum conf_place)((hash >> 24 & 0xff) % CONF_PLACES);
     one.memory = (enum conf_memory)((hash >> 32 & 0xff) % CONF_MEMORIES);
     choose_column(&one, hash >> 40);
-    if (list->only != NULL && !fit(list->only, &one)) return;
+    if (list->only != NULL && !fit(list, &one)) return;
     size_t used = conf_counts(tuning, one.type, kind, list->size, most_bytes, counts);
     one.count = counts[more % used];
     if ((more >> 32) % 3 == 0) one.count = (size_t)((more >> 8) % (counts[used - 1] + 2));
@@ -233,6 +244,7 @@ static void need_reductions(struct conf_list *list, const struct conf_case *one)
 
 void conf_list_prepare(struct conf_list *list, uint64_t seed, bool wide)
 {
+    enum conf_values values = is_by_nccl(list) ? CONF_WHOLE : wide ? CONF_WIDE : CONF_NEAR;
     size_t spans[TUTTI_TYPE_COUNT] = {0};
     for (size_t i = 0; i < list->count; i++) need_tables(list, &list->cases[i], spans);
     for (int type = 0; type < TUTTI_TYPE_COUNT; type++) {
@@ -240,7 +252,7 @@ void conf_list_prepare(struct conf_list *list, uint64_t seed, bool wide)
         if (table->size == list->size && table->count >= spans[type]) continue; /* of an earlier list */
         size_t span = table->size == 0 ? spans[type] : spans[type] + spans[type] / 2;
         conf_table_free(table);
-        conf_table_fill(table, (tutti_type)type, list->size, span, seed, wide);
+        conf_table_fill(table, (tutti_type)type, list->size, span, seed, values);
     }
     for (size_t i = 0; i < list->count; i++) need_reductions(list, &list->cases[i]);
 }

@@ -49,9 +49,7 @@ struct conf_list {
     size_t most_bytes; /* of one buffer */
     const char *label;
     const char *device; /* collectives run on streams of this one; NULL: on the host */
-    const char
-        *only; /* "cuda" or "nccl": what that does not carry out is left out of random cases, and so is for the latter
-                           what depends on the order of sums; all memory is shared. NULL: all */
+    const char *only;   /* "cuda" or "nccl": random cases are of what that has, all memory is shared; NULL: all */
     struct conf_table tables[TUTTI_TYPE_COUNT];
 };
 

@@ -248,7 +248,15 @@ const char *conf_column_name(int column)
 
 /* ---- Tables ---------------------------------------------------------------------------------------------------- */
 
-static union value random_float(tutti_type type, uint64_t bits, bool wide)
+/* Floats of 8 bits hold every whole number up to 8 or 16. */
+static double whole_float(tutti_type type, int size, uint64_t bits)
+{
+    bool tiny = type == TUTTI_F8E4M3 || type == TUTTI_F8E5M2;
+    int most = tiny && size > 4 ? 1 : 2;
+    return (double)(int)(bits % (uint64_t)(2 * most + 1)) - most;
+}
+
+static double random_float(tutti_type type, uint64_t bits, bool wide)
 {
     static const int widths[TUTTI_TYPE_COUNT] = {[TUTTI_F64] = 600,  [TUTTI_F32] = 160,  [TUTTI_F16] = 26,
                                                  [TUTTI_BF16] = 100, [TUTTI_F8E4M3] = 9, [TUTTI_F8E5M2] = 24};
@@ -256,7 +264,11 @@ static union value random_float(tutti_type type, uint64_t bits, bool wide)
     double number = 1 + (double)(bits >> 12) * 0x1p-52;
     number = ldexp(number, (int)(bits % 4093 % (uint64_t)width) - width / 2);
     if (bits % 61 == 0) number = 0;
-    if ((bits >> 11 & 1) != 0) number = -number;
+    return (bits >> 11 & 1) != 0 ? -number : number;
+}
+
+static union value float_of(tutti_type type, double number)
+{
     union value value = {.bits = 0};
     if (type == TUTTI_F64)
         value.f64 = number;
@@ -265,7 +277,7 @@ static union value random_float(tutti_type type, uint64_t bits, bool wide)
     return value;
 }
 
-static void fill_rank(struct conf_table *table, int rank, uint64_t seed, bool wide)
+static void fill_rank(struct conf_table *table, int rank, uint64_t seed, enum conf_values values)
 {
     size_t bytes = tutti_type_bytes(table->type);
     for (size_t i = 0; i < table->count; i++) {
@@ -275,12 +287,15 @@ static void fill_rank(struct conf_table *table, int rank, uint64_t seed, bool wi
             *at = bits % 3 == 0 ? 0 : (unsigned char)(bits % 7 == 0 ? bits >> 56 | 1 : 1); /* any byte is true */
         else if (is_integer(table->type))
             memcpy(at, &bits, bytes);
+        else if (values == CONF_WHOLE)
+            store(table->type, float_of(table->type, whole_float(table->type, table->size, bits)), at);
         else
-            store(table->type, random_float(table->type, bits, wide), at);
+            store(table->type, float_of(table->type, random_float(table->type, bits, values == CONF_WIDE)), at);
     }
 }
 
-void conf_table_fill(struct conf_table *table, tutti_type type, int size, size_t count, uint64_t seed, bool wide)
+void conf_table_fill(struct conf_table *table, tutti_type type, int size, size_t count, uint64_t seed,
+                     enum conf_values values)
 {
     memset(table, 0, sizeof *table);
     table->type = type;
@@ -288,7 +303,7 @@ void conf_table_fill(struct conf_table *table, tutti_type type, int size, size_t
     table->count = count;
     for (int rank = 0; rank < size; rank++) {
         table->in[rank] = malloc(count * tutti_type_bytes(type) + 1);
-        fill_rank(table, rank, seed, wide);
+        fill_rank(table, rank, seed, values);
     }
 }
 

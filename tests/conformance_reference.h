@@ -34,9 +34,13 @@ struct conf_table {
     unsigned char *reduced[CONF_COLUMNS][CONF_RANKS_MOST]; /* [column][last]: over ranks 0..last; NULL: not asked */
 };
 
-/* `wide`: floats of very different exponents, where every order of additions gives other bits. Such a table is not for
- * products. */
-void conf_table_fill(struct conf_table *table, tutti_type type, int size, size_t count, uint64_t seed, bool wide);
+enum conf_values {
+    CONF_NEAR, /* floats of about one size */
+    CONF_WIDE, /* floats of very different exponents, where every order of additions gives other bits; not for products */
+    CONF_WHOLE, /* floats that are small whole numbers: sums and products of up to eight ranks are exact in any order */
+};
+void conf_table_fill(struct conf_table *table, tutti_type type, int size, size_t count, uint64_t seed,
+                     enum conf_values values);
 /* Computes reduced[column][last] unless it is there. */
 void conf_table_reduce(struct conf_table *table, int column, int last);
 void conf_table_free(struct conf_table *table);

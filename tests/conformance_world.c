@@ -178,6 +178,7 @@ static pid_t start(const struct conf_world *world, const char *job, int rank)
     if (pid != 0) return pid;
     alarm(world->limit_s != 0 ? world->limit_s : LIMIT_S);
     setenv("TUTTI_FENCE_MS", "5s", 0); /* nobody is to be killed who waits long for its turn on a loaded machine */
+    if (world->own_hosts) set_number("NCCL_HOSTID", rank + 1);
     current = world;
     int before = open_descriptors();
     if (world->ranks == CONF_THREADS)

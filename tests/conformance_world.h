@@ -37,6 +37,7 @@ struct conf_world {
     size_t arena_bytes;   /* of each process; 0: 256 MiB */
     unsigned ends;        /* processes that end before their time, as bits */
     bool faulty;          /* ranks may fail */
+    bool own_hosts;       /* NCCL takes each process for a host of its own, so that they can share a GPU */
     bool leaks;           /* a thread may end with comms that nobody frees */
     void (*meanwhile)(const struct conf_world *world, const pid_t *pids); /* done by the test while the ranks run */
     void (*body)(tutti_comm *comm, void *context);

@@ -23,7 +23,7 @@ static struct conf_table *filled(const struct program_item *item)
 {
     struct conf_table *table = &tables[item->large][item->one.type];
     size_t count = (item->large ? PROGRAM_LARGE : PROGRAM_SMALL) + PROGRAM_SHIFTS;
-    if (table->size == 0) conf_table_fill(table, item->one.type, PROGRAM_RANKS, count, 77 + item->large, false);
+    if (table->size == 0) conf_table_fill(table, item->one.type, PROGRAM_RANKS, count, 77 + item->large, CONF_NEAR);
     return table;
 }
 

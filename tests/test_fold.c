@@ -124,7 +124,7 @@ int main(void)
     conf_reference_prepare();
     for (int type = 0; type < TUTTI_TYPE_COUNT; type++) {
         struct conf_table table;
-        conf_table_fill(&table, (tutti_type)type, CONF_RANKS_MOST, COUNT_MOST, 5 + (uint64_t)type, true);
+        conf_table_fill(&table, (tutti_type)type, CONF_RANKS_MOST, COUNT_MOST, 5 + (uint64_t)type, CONF_WIDE);
         for (size_t k = 0; k < sizeof kernels / sizeof *kernels; k++)
             for (int column = 0; column < CONF_COLUMNS && tti_kernels_force(kernels[k]); column++)
                 if (conf_defined((tutti_type)type, column)) check_pair(&table, column, kernels[k]);

@@ -395,7 +395,7 @@ static void check_all_data(uint64_t seed)
     conf_reference_prepare();
     for (int type = 0; type < TUTTI_TYPE_COUNT; type++) {
         struct conf_table table;
-        conf_table_fill(&table, (tutti_type)type, CONF_RANKS_MOST, DATA_COUNT, seed + (uint64_t)type, true);
+        conf_table_fill(&table, (tutti_type)type, CONF_RANKS_MOST, DATA_COUNT, seed + (uint64_t)type, CONF_WIDE);
         for (int i = 1; i < COVERED; i++)
             for (int column = 0; column < (conf_kind_reduces(covered[i]) ? CONF_COLUMNS : 1); column++)
                 for (int again = 0; again < (SANITIZED ? 1 : 3) && conf_defined((tutti_type)type, column); again++)

@@ -189,7 +189,7 @@ static void check_all_data(uint64_t seed)
     conf_reference_prepare();
     for (int type = 0; type < TUTTI_TYPE_COUNT; type++) {
         struct conf_table table;
-        conf_table_fill(&table, (tutti_type)type, CONF_RANKS_MOST, DATA_COUNT, seed + (uint64_t)type, true);
+        conf_table_fill(&table, (tutti_type)type, CONF_RANKS_MOST, DATA_COUNT, seed + (uint64_t)type, CONF_WIDE);
         for (size_t i = 0; i < conf_kind_count; i++) {
             enum tti_kind kind = conf_kinds[i];
             int columns = conf_kind_reduces(kind) ? CONF_COLUMNS : 1;
