@@ -155,10 +155,10 @@ slay 1 4
 within 60 lines_in ranks 8
 within 60 grep -q '^[1-9]' <(tail -n +2 sizes)
 kill -USR1 $JOB # each host shows its own ranks
-restarted() { [ "$(grep -Ec '^tutti run: +[14] .* 1  (#|joined)' err.txt)" = 2 ]; }
+restarted() { [ "$(grep -Ec '^tutti run: +[14] .* 1  (was last heard of in )?(#|joined)' err.txt)" = 2 ]; }
 within 60 restarted
 check 'again: SIGUSR1 shows who was started again' 0 $?
-check 'again: SIGUSR1 shows every rank' 6 "$(grep -Ec '^tutti run: +[0-5] .* [01]  (#|joined)' err.txt)"
+check 'again: SIGUSR1 shows every rank' 6 "$(grep -Ec '^tutti run: +[0-5] .* [01]  (was last heard of in )?(#|joined)' err.txt)"
 for host in 1 2 3; do
     "$TUTTI" top --once "$(launcher_of 127.0.0.$host)" >top.txt 2>&1
     check "again: tutti top on host $host" 0 $?
