@@ -2,7 +2,7 @@
  * ctest: timeout=120
  *
  * Memory that the program has taken from CUDA itself, in calls on streams: of cudaMalloc, which processes reach of each other,
- * and managed; and streams that are captured into a graph. Skipped unless told the device: tests/cli/cuda_memory.sh runs it
+ * and managed; streams that are captured into a graph; and calls on no stream. Skipped unless told the device: tests/cli/cuda_memory.sh runs it
  * with a driver that is made of threads, `make test-gpu` with a real one.
  *
  *     test_stream_memory cuda:0
@@ -160,6 +160,69 @@ static void refused(tutti_comm *comm, struct fault_rank *self)
     close_place(&place);
 }
 
+/* Memory that only a GPU can read, in calls that are on no stream: refused in every form, with no trace left. */
+static void without_stream(tutti_comm *comm, int32_t *x, const char *words)
+{
+    enum { N = 8 };
+    int rank = tutti_rank(comm), size = tutti_size(comm), next = (rank + 1) % size;
+    int32_t *host = tutti_alloc(comm, 64 * sizeof *host);
+    size_t counts[4] = {N, N, N, N};
+    tutti_piece piece = {.in = host, .out = x, .count = N};
+    tutti_op op;
+    refused_with(comm, tutti_all_reduce(comm, x, host, 1, TUTTI_I32, TUTTI_SUM), TUTTI_ERR_ARGUMENT, words);
+    refused_with(comm, tutti_all_reduce(comm, host, x, N, TUTTI_I32, TUTTI_SUM), TUTTI_ERR_ARGUMENT, words);
+    refused_with(comm, tutti_all_reduce_start(comm, x, x, N, TUTTI_I32, TUTTI_SUM, &op), TUTTI_ERR_ARGUMENT, words);
+    refused_with(comm, tutti_all_gather_v(comm, x, host, counts, NULL, TUTTI_I32), TUTTI_ERR_ARGUMENT, words);
+    refused_with(comm, tutti_all_reduce_many(comm, &piece, 1, TUTTI_I32, TUTTI_SUM), TUTTI_ERR_ARGUMENT, words);
+    refused_with(comm, tutti_send(comm, x, N, TUTTI_I32, next, 0), TUTTI_ERR_ARGUMENT, words);
+    refused_with(comm, tutti_recv_start(comm, x, N, TUTTI_I32, next, 0, NULL, &op), TUTTI_ERR_ARGUMENT, words);
+    refused_with(comm, tutti_sendrecv(comm, host, N, next, 0, x, N, next, 0, TUTTI_I32, NULL), TUTTI_ERR_ARGUMENT,
+                 words);
+    refused_with(comm, tutti_all_reduce_start(tutti_prepared(comm), x, host, N, TUTTI_I32, TUTTI_SUM, &op),
+                 TUTTI_ERR_ARGUMENT, words);
+    CHECK(tutti_group_begin(comm) == TUTTI_OK);
+    refused_with(comm, tutti_all_reduce(comm, x, host, N, TUTTI_I32, TUTTI_SUM), TUTTI_ERR_ARGUMENT, words);
+    refused_with(comm, tutti_group_end(comm), TUTTI_ERR_ARGUMENT, words);
+    CHECK(tutti_all_reduce(comm, x, x, 0, TUTTI_I32, TUTTI_SUM) == TUTTI_OK); /* nothing of it is read */
+    tutti_free(comm, host);
+}
+
+static void allowed(tutti_comm *comm, int32_t *x)
+{
+    int size = tutti_size(comm);
+    for (int i = 0; i < 9; i++) x[i] = i;
+    CHECK(tutti_all_reduce(comm, x, x, 9, TUTTI_I32, TUTTI_SUM) == TUTTI_OK);
+    for (int i = 0; i < 9; i++) CHECK(x[i] == i * size);
+}
+
+static void on_no_stream(tutti_comm *comm, struct fault_rank *self)
+{
+    struct place place;
+    (void)self;
+    open_place_for(comm, &place, TUTTI_MEMORY_SHARED, COUNT);
+    char words[80];
+    snprintf(words, sizeof words, "is memory of %s: put the call on a stream with tutti_on",
+             tutti_device_name(place.device));
+    tutti_buffer *local = make_buffer(&place, TUTTI_MEMORY_LOCAL, COUNT),
+                 *pinned = make_buffer(&place, TUTTI_MEMORY_PINNED, COUNT);
+    int32_t *taken = take(&place, COUNT, false), *everywhere = take(&place, COUNT, true);
+    without_stream(comm, place.x, words);
+    without_stream(comm, tutti_buffer_at(local, 5, COUNT - 5), words);
+    without_stream(comm, taken + 3, words);
+    allowed(comm, tutti_buffer_at(pinned, 0, COUNT));
+    allowed(comm, everywhere);
+    give(&place, taken);
+    give(&place, everywhere);
+    CHECK(tutti_buffer_free(local, NULL) == TUTTI_OK && tutti_buffer_free(pinned, NULL) == TUTTI_OK);
+    fill(&place, place.in, COUNT, 3);
+    CHECK(tutti_all_reduce(tutti_on(comm, place.stream), place.x, place.y, COUNT, TUTTI_I32, TUTTI_SUM) == TUTTI_OK);
+    refused_with(comm, tutti_all_reduce(comm, place.x, place.y, COUNT, TUTTI_I32, TUTTI_SUM), TUTTI_ERR_ARGUMENT,
+                 words);
+    CHECK(count_wrong(&place, place.out, COUNT, 3 * tutti_size(comm)) == 0);
+    CHECK(tutti_barrier(comm) == TUTTI_OK);
+    close_place(&place);
+}
+
 /* Before anything is recorded: the capture is good afterwards, and so is the stream. */
 static void captured(tutti_comm *comm, struct fault_rank *self)
 {
@@ -205,6 +268,7 @@ static void run_all(bool processes)
         run_body("managed memory", managed, size, processes, over_tcp);
     }
     run_body("refused", refused, 2, processes, over_tcp);
+    run_body("on no stream", on_no_stream, 2, processes, over_tcp);
     run_body("captured", captured, 2, processes, over_tcp);
 }
 

@@ -183,7 +183,7 @@ TUTTI_API tutti_status tutti_buffer_end(tutti_buffer *buffer, tutti_access acces
 
 /* Puts the next call on the comm, a collective or a message, on a stream; its memory is that of the stream's device. It
  * is said before the call, like tutti_within. Either all ranks put a collective on a stream or none does, each always
- * on the same device.
+ * on the same device. A call that is on no stream refuses memory that only a GPU can read.
  *
  *     tutti_all_reduce(tutti_on(comm, stream), x, x, count, TUTTI_F32, TUTTI_SUM);
  *

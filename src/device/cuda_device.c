@@ -354,6 +354,7 @@ static tutti_status cuda_reach(struct tti_device *of, struct tti_device *other, 
 
 const struct tti_device_ops tti_cuda_ops = {
     .kind = "cuda",
+    .unreadable = true,
     .count = cuda_count,
     .make = cuda_make,
     .adopt = cuda_adopt,

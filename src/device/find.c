@@ -260,3 +260,17 @@ tutti_status tti_memory_take(const void *pointer, uint64_t bytes, const char *na
     tti_found_give(&found);
     return status;
 }
+
+tutti_status tti_memory_for_host(const void *pointer, const char *name, tutti_error *error)
+{
+    struct tti_found found;
+    tti_memory_find(pointer, &found);
+    bool usable = found.where != TTI_FOUND_DEVICE || !found.device->ops->unreadable;
+    tutti_status status = TUTTI_OK;
+    if (!usable)
+        status = tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                               "`%s` is memory of %s: put the call on a stream with tutti_on, or give host memory",
+                               name, found.device->name);
+    tti_found_give(&found);
+    return status;
+}

@@ -19,6 +19,9 @@ struct tti_device_buffer;
 tutti_status tti_memory_take(const void *pointer, uint64_t bytes, const char *name, const struct tti_stream *stream,
                              struct tti_device_buffer **buffer, tutti_error *error);
 
+/* Returns OK if the host may use what the pointer points to. ERR_ARGUMENT: only a GPU can, as *error says. */
+tutti_status tti_memory_for_host(const void *pointer, const char *name, tutti_error *error);
+
 /* The buffers that can be found, from when they have memory until it is given back to the device, which may be long
  * after they were dropped. Adding fails only for lack of memory. The places of the last ones that were removed and
  * `was_used` are kept, so that the error for a later use of such memory says what it was. */

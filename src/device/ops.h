@@ -130,6 +130,7 @@ struct tti_found {
 
 struct tti_device_ops {
     const char *kind; /* "host" */
+    bool unreadable;  /* the host cannot read or write the kind's LOCAL and SHARED memory */
 
     /* Counts the devices. By any thread, without a device. ERR_UNSUPPORTED names the missing library; *count is 0
      * then. */

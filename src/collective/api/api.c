@@ -12,6 +12,8 @@
 #include "base/sim.h"
 #include "base/status.h"
 #include "collective/op/thread_local_op.h"
+#include "device/find.h"
+#include "device/open.h"
 #include <string.h>
 
 /* ---- Checks ---------------------------------------------------------------------------------------------------- */
@@ -151,6 +153,17 @@ static tutti_status check_memory(tutti_comm *comm, enum tti_kind kind, const str
     return has_gaps ? TUTTI_OK : tti_api_check_amount(comm, kind, buffer->name, buffer->bytes);
 }
 
+/* Refuses memory that only a GPU can read. For a call on a stream, uses.c and message_device.c ask whose memory it is. */
+static __attribute__((noinline)) tutti_status check_readable(tutti_comm *comm, enum tti_kind kind,
+                                                             const struct tti_buffer *buffer)
+{
+    tutti_error error = {0};
+    if (comm->caller.stream != NULL || tti_arena_contains(comm->world->arena, buffer->pointer, 1)) return TUTTI_OK;
+    tutti_status status = tti_memory_for_host(buffer->pointer, buffer->name, &error);
+    return status == TUTTI_OK ? TUTTI_OK
+                              : tti_comm_refuse(comm, kind, status, "%s: %s", tti_kind_name(kind), error.text);
+}
+
 tutti_status tti_api_check_buffer(tutti_comm *comm, enum tti_kind kind, const struct tti_buffer *buffer)
 {
     if (!buffer->used || buffer->bytes == 0) return TUTTI_OK;
@@ -160,6 +173,7 @@ tutti_status tti_api_check_buffer(tutti_comm *comm, enum tti_kind kind, const st
     if ((uintptr_t)buffer->pointer > UINTPTR_MAX - buffer->bytes)
         return tti_comm_refuse(comm, kind, TUTTI_ERR_COUNT, "%s: `%s` and its %llu bytes reach past the address space",
                                tti_kind_name(kind), buffer->name, (unsigned long long)buffer->bytes);
+    if (tti_devices_any()) TTI_TRY(check_readable(comm, kind, buffer));
     return check_memory(comm, kind, buffer);
 }
 

@@ -45,8 +45,9 @@ struct tti_buffer {
     uint64_t bytes;
     bool used;
 };
-/* Checks that the buffer is given, and is memory of this process as far as it reaches. This is the one place that
- * compares counts with memory and address space, for every operation, provider and transport. */
+/* Checks that the buffer is given, is memory of this process as far as it reaches, and is not a GPU's unless the call is
+ * on a stream. This is the one place that compares counts with memory and address space, for every operation, provider
+ * and transport. */
 tutti_status tti_api_check_buffer(tutti_comm *comm, enum tti_kind kind, const struct tti_buffer *buffer);
 /* Refuses two buffers that overlap, unless `in_place` says that they form a case that the operation knows as in
  * place. */
