@@ -322,6 +322,14 @@ TUTTI_API tutti_ticket_state tutti_board_ticket_look(const tutti_board *board, i
 TUTTI_API void tutti_board_ticket_close(tutti_board *board, int ticket);
 TUTTI_API void tutti_board_finish(tutti_board *board);
 
+/* Launchers of a job that were started one by one meet, and prove the job's key to each other (options key_file, key):
+ * number 0 of `count` listens at `address`, "HOST:PORT", where HOST is its host, and the others come to it. All or nothing,
+ * within the option join_timeout_ms. Each gives `bytes` bytes, 4096 at most, and `all` gets those of all by their
+ * numbers. `fds` gets connections that are the caller's: number 0 one to each by its number, and -1 for itself; the
+ * others one, to number 0. */
+TUTTI_API tutti_status tutti_launchers_meet(const char *job, int number, int count, const char *address,
+                                            const void *mine, size_t bytes, void *all, int *fds, tutti_error *error);
+
 /* Opens the board that a process of this user keeps: the guard of `tutti run`. ERR_SYSTEM: there is none, or it may not
  * be read. To be freed; it can be read also when the job has ended. */
 TUTTI_API tutti_status tutti_board_attach(int keeper, tutti_board **board, tutti_error *error);

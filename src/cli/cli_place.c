@@ -64,14 +64,14 @@ static bool is_set(const char *name)
 
 static int check_nodes(const struct run_values *values)
 {
-    int nodes = (int)values->nnodes;
-    if (values->node_rank >= nodes)
-        return cli_refuse("run", "--node-rank %lld: with --nnodes %d hosts go from 0 to %d",
-                          (long long)values->node_rank, nodes, nodes - 1);
+    int nodes = (int)values->nnodes, last = nodes + (int)values->spare - 1;
+    if (values->node_rank > last)
+        return cli_refuse("run", "--node-rank %lld: with --nnodes %d hosts go from 0 to %d%s",
+                          (long long)values->node_rank, nodes, last, values->spare > 0 ? ", with --spare" : "");
     if (nodes == 1) return CLI_GO_ON; /* no other host to meet */
     if (values->node_rank < 0)
         return cli_refuse("run", "--nnodes %d needs --node-rank: which of them this host is, from 0 to %d", nodes,
-                          nodes - 1);
+                          last);
     if (values->master_addr[0] == '\0')
         return cli_refuse("run", "--nnodes %d needs --master-addr: the host of --node-rank 0", nodes);
     if (!is_set("TUTTI_KEY_FILE") && !is_set("TUTTI_KEY"))

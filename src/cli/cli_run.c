@@ -35,16 +35,18 @@ static const struct cli_flag run_flags[] = {
      .offset = offsetof(struct run_values, grace_ms)},
     {.row =
          {"keep_going", TUTTI_OPTION_BOOL, "0", 0, 1,
-          "a rank that is killed by a signal, or with --hosts a host that is lost, does not end the job while others "
+          "a rank that is killed by a signal, or on several hosts one that is lost, does not end the job while others "
           "run: for programs that go on without it (tutti_comm_shrink)"},
      .offset = offsetof(struct run_values, keep_going),
      .is_switch = true},
     {.row = {"max_restarts", TUTTI_OPTION_INT, "0", 0, 1000000,
              "a rank that fails is started again, as often as this in all: for programs that go on with it "
-             "(tutti_comm_rebuild); on one host, or with --hosts"},
+             "(tutti_comm_rebuild)"},
      .offset = offsetof(struct run_values, max_restarts)},
     {.row = {"spare", TUTTI_OPTION_INT, "0", 0, 65535,
-             "with --hosts and --max-restarts: the last so many hosts wait, and take the ranks of a host that is lost"},
+             "with --max-restarts: the last so many of --hosts, or with --nnodes N so many nodes more, from "
+             "--node-rank N on, "
+             "wait, and take the ranks of a host that is lost"},
      .offset = offsetof(struct run_values, spare)},
     {.row = {"max_ranks", TUTTI_OPTION_INT, "", 1, 65536,
              "the job may grow to so many ranks: others join it by --join, and are taken in by tutti_comm_grow; on one "
@@ -62,9 +64,11 @@ static const struct cli_flag run_flags[] = {
     {.row = {"tee", TUTTI_OPTION_BOOL, "0", 0, 1, "with --log-dir: print the output as well"},
      .offset = offsetof(struct run_values, tee),
      .is_switch = true},
-    {.row = {"nnodes", TUTTI_OPTION_INT, "", 1, 65536,
-             "how many hosts the job has, 1 if not said; `tutti run` is to be started on each, with its own "
-             "--node-rank"},
+    {.row =
+         {"nnodes", TUTTI_OPTION_INT, "", 1, 65536,
+          "how many hosts the job has, 1 if not said; `tutti run` is to be started on each, with its own "
+          "--node-rank; with --max-restarts or --keep-going the launcher of node 0 decides for all of them, and they "
+          "meet at the port behind --master-port"},
      .offset = offsetof(struct run_values, nnodes)},
     {.row = {"nproc_per_node", TUTTI_OPTION_INT, "", 1, 65536, "as -n, with torchrun's name"},
      .offset = offsetof(struct run_values, nproc_per_node)},
@@ -113,6 +117,9 @@ static const struct cli_example run_examples[] = {
      "four ranks on a and b, started again when they are lost; c takes those of a host that is lost"},
     {"tutti run --nnodes 2 --node-rank 0 --nproc-per-node 2 --master-addr a --key-file key ./hello",
      "the same without ssh: this on host a, and on the other host with --node-rank 1"},
+    {"tutti run --nnodes 2 --spare 1 --node-rank 2 --max-restarts 3 --nproc-per-node 2 --master-addr a --key-file key "
+     "./heal",
+     "a third host that waits, until one of nodes 0 and 1, started with the same flags, is lost"},
     {"tutti run -n 2 --max-ranks 4 ./grow", "two ranks, and room for two more, which may join while the job runs"},
     {"tutti run --join 4711 -n 2 ./grow", "two processes that join the job whose launcher has the pid 4711"},
     {"tutti run -n 4 --join-timeout-ms 5s ./hello", "an option of the library: the ranks see TUTTI_JOIN_TIMEOUT_MS=5s"},
@@ -152,7 +159,6 @@ const struct cli_page cli_run_page = {
         "job's key on over ssh, never on a command line; or `tutti run` is started on every host with torchrun's "
         "flags, "
         "and --key-file names a copy of the same key. When one of the launchers ends, all of the job ends; with "
-        "--hosts, "
         "--max-restarts and --spare a host that waits takes the ranks of one whose launcher has ended or is silent.\n\n"
         "With --max-ranks the job can grow: `tutti run --join JOB` has its launcher start more processes, which wait "
         "in "
@@ -249,40 +255,41 @@ static int check_file_limit(const struct run_values *values, struct launch *laun
                       fewer ? ", or give --log-dir without --tee, which needs fewer" : "");
 }
 
-static int check_growth(const struct run_values *values, struct launch *launch)
+static int check_growth(const struct run_values *values, const struct launch *launch)
 {
-    launch->most = launch->size;
     if (values->max_ranks == 0) return CLI_GO_ON;
-    if (launch->hosts != NULL || launch->remote || launch->place.nodes > 1)
+    if (values->hosts[0] != '\0' || launch->remote || launch->place.nodes > 1)
         return cli_refuse("run", "--max-ranks is for jobs of one host; leave it out, or --hosts and --nnodes");
-    if (values->max_ranks < launch->size)
-        return cli_refuse("run", "--max-ranks %lld is less than the %d ranks that the job begins with (-n)",
-                          (long long)values->max_ranks, launch->size);
-    launch->most = (int)values->max_ranks;
-    launch->grows = true;
-    return CLI_GO_ON;
+    if (values->max_ranks >= launch->size) return CLI_GO_ON;
+    return cli_refuse("run", "--max-ranks %lld is less than the %d ranks that the job begins with (-n)",
+                      (long long)values->max_ranks, launch->size);
 }
 
-static int check_all(const struct run_values *values, struct launch *launch)
+/* Checks what can be checked before the launchers of other hosts are met. */
+static int check_flags(const struct run_values *values, const struct launch *launch)
 {
-    int grows = check_growth(values, launch);
-    if (grows != CLI_GO_ON) return grows;
+    if (values->spare > 0 && values->hosts[0] == '\0' && launch->place.nodes < 2)
+        return cli_refuse("run", "--spare needs --hosts, or --nnodes 2 or more");
+    if (values->spare > 0 && values->max_restarts == 0)
+        return cli_refuse("run", "--spare needs --max-restarts: how often ranks may be started again");
     if (values->tee != 0 && values->log_dir[0] == '\0') return cli_refuse("run", "--tee needs --log-dir");
     if (values->no_prefix != 0 && values->log_dir[0] != '\0' && values->tee == 0) {
         return cli_refuse("run", "--no-prefix has no meaning with --log-dir, unless with --tee");
     }
-    if (values->max_restarts > 0 && launch->place.nodes > 1 && launch->hosts == NULL && !launch->remote)
-        return cli_refuse("run", "--max-restarts on several hosts needs one launcher that decides: start them by "
-                                 "--hosts, not by --nnodes");
-    if (values->spare > 0 && launch->hosts == NULL) return cli_refuse("run", "--spare needs --hosts");
-    if (values->spare > 0 && values->max_restarts == 0)
-        return cli_refuse("run", "--spare needs --max-restarts: how often ranks may be started again");
+    int status = check_growth(values, launch);
+    if (status == CLI_GO_ON && values->hosts[0] == '\0') status = check_program(launch->argv[0]);
+    return status;
+}
+
+static int check_all(const struct run_values *values, struct launch *launch)
+{
+    launch->grows = values->max_ranks != 0;
+    launch->most = launch->grows ? (int)values->max_ranks : launch->size;
     /* remote shells are not started again */
     launch->max_restarts = launch->hosts != NULL ? 0 : (int)values->max_restarts;
     launch->heals = (launch->hosts != NULL || launch->remote) && (values->max_restarts > 0 || values->keep_going);
     /* with --hosts, the launchers there check their own */
     int status = cli_check_options("run", launch->hosts != NULL ? 0 : launch->place.nodes);
-    if (status == CLI_GO_ON && launch->hosts == NULL) status = check_program(launch->argv[0]);
     if (status == CLI_GO_ON) status = check_process_limit(launch->size);
     if (status == CLI_GO_ON) status = check_file_limit(values, launch);
     return status;
@@ -411,6 +418,7 @@ static int prepare_and_start(const struct run_values *values, struct launch *lau
     status = output_open(values, launch, &output);
     if (status != CLI_GO_ON) return status;
     status = start_and_serve(values, launch, output);
+    output_end_reports(output);
     output_close(output);
     return status;
 }
@@ -426,6 +434,13 @@ static int parse(int argc, char **argv, struct run_values *values, struct launch
     return CLI_GO_ON;
 }
 
+/* Ends the connection to another launcher, if there is one. */
+static int end(struct launch *launch, int status)
+{
+    nodes_close(launch, status);
+    return status;
+}
+
 int cli_run(int argc, char **argv)
 {
     struct run_values values;
@@ -438,8 +453,10 @@ int cli_run(int argc, char **argv)
     }
     if (status == CLI_GO_ON) status = check_join_flags(&values);
     if (status == CLI_GO_ON) status = place_read(&values, &launch);
+    if (status == CLI_GO_ON && values.join[0] == '\0') status = check_flags(&values, &launch);
     if (status == CLI_GO_ON && values.hosts[0] != '\0') status = hosts_open(&values, &launch);
-    if (status != CLI_GO_ON) return status;
+    if (status == CLI_GO_ON && nodes_are_linked(&values, &launch)) status = nodes_open(&values, &launch);
+    if (status != CLI_GO_ON) return end(&launch, status);
     launch.ranks = calloc((size_t)launch.size, sizeof *launch.ranks);
     if (launch.ranks == NULL)
         status = cli_fail("run", "out of memory");
@@ -448,5 +465,5 @@ int cli_run(int argc, char **argv)
     hosts_close(launch.hosts);
     free(launch.cores);
     free(launch.ranks);
-    return status;
+    return end(&launch, status);
 }

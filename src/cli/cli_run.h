@@ -3,7 +3,8 @@
  * The parts of `tutti run`: cli_run.c checks and prepares, guard.c is the process that owns the ranks, job.c is the
  * launcher's event loop, output.c prints the ranks' lines, bind.c chooses cores. With several hosts: cli_place.c
  * decides which part of the job is this host's, hosts.c starts a launcher on each host, remote.c is what such a
- * launcher does differently; job_heal.c starts ranks again that have failed, also those of a host that is lost.
+ * launcher does differently; nodes.c connects launchers that were started one by one; job_heal.c starts ranks again that
+ * have failed, also those of a host that is lost.
  */
 #ifndef TUTTI_CLI_CLI_RUN_H
 #define TUTTI_CLI_CLI_RUN_H
@@ -27,7 +28,7 @@ struct run_values {
     int64_t grace_ms;
     bool keep_going;
     int64_t max_restarts; /* 0: none */
-    int64_t spare;        /* the last ones of `hosts`, which wait */
+    int64_t spare;        /* the last ones of `hosts`, or nodes behind `nnodes`, which wait */
     int64_t max_ranks;    /* 0: not given */
     const char *join;     /* "": none */
     bool no_prefix;
@@ -59,13 +60,15 @@ struct launch {
     char job[256];
     struct place place;
     struct hosts *hosts; /* NULL: the processes are ranks */
-    bool remote;         /* started by a launcher on another host, which talks to this one through stdin and stderr */
-    int max_restarts;    /* how many times failed ranks are started again, in total; with --hosts see `values` */
-    int generation;      /* how many restarts there were before this launcher began */
-    bool heals;          /* one launcher decides for all hosts which ranks go on when some are lost */
-    int ends;            /* with --hosts: how many ends of ranks have a number so far */
-    int *lives;          /* with --hosts: [place.world] how often each rank has ended; NULL: not kept */
-    bool pass_input;     /* rank 0 reads the launcher's stdin; otherwise /dev/null */
+    /* another launcher decides for this one, and talks to it through stdin and stderr, or over `link` */
+    bool remote;
+    int link;                  /* the connection to the launcher of node 0; 0: there is none */
+    int max_restarts;          /* how many times failed ranks are started again, in total; with --hosts see `values` */
+    int generation;            /* how many restarts there were before this launcher began */
+    bool heals;                /* one launcher decides for all hosts which ranks go on when some are lost */
+    int ends;                  /* with --hosts: how many ends of ranks have a number so far */
+    int *lives;                /* with --hosts: [place.world] how often each rank has ended; NULL: not kept */
+    bool pass_input;           /* rank 0 reads the launcher's stdin; otherwise /dev/null */
     struct launch_rank *ranks; /* [size] */
     cpu_set_t *cores;          /* [size], or NULL: not bound */
     sigset_t mask; /* the signal mask, SIGPIPE and limit that the launcher was started with, for the ranks */
@@ -100,6 +103,30 @@ bool hosts_replace(const struct run_values *values, struct launch *launch, int l
 /* Closes the pipe to a host that is lost or not needed any more: its launcher then ends its processes. */
 void hosts_close_control(struct hosts *hosts, int host);
 
+/* Prepares the same for launchers that were started one by one, which are connected to this one: `links` has the
+ * connection to each, which this takes over, and -1 for the launcher of this host, which is started without a shell. */
+int hosts_open_links(const struct run_values *values, struct launch *launch, const int *links);
+/* are_nodes: returns true if they were prepared so. link: returns the connection to the launcher of that host, -1: there
+ * is none here; is_linked: it is connected, in place of a shell; title: "host a" or "node 1". */
+bool hosts_are_nodes(const struct hosts *hosts);
+int hosts_link(const struct hosts *hosts, int host);
+bool hosts_is_linked(const struct hosts *hosts, int host);
+const char *hosts_title(const struct hosts *hosts, int host, char text[96]);
+void hosts_close_link(struct hosts *hosts, int host); /* called in the guard, once the host's process has it */
+
+/* ---- Launchers that were started one by one, and are connected ---- */
+
+/* Returns true if this is a job of several nodes in which one launcher decides. */
+bool nodes_are_linked(const struct run_values *values, const struct launch *launch);
+/* Meets the other launchers. On node 0 it fills in launch->hosts then; elsewhere it waits for the order, and fills in
+ * `launch` and `values` from it. Returns CLI_GO_ON or an exit status. */
+int nodes_open(struct run_values *values, struct launch *launch);
+/* Passes orders from stdin on over a connection, and reports from there to stderr, as a remote shell does. Returns the
+ * exit status of the other launcher. */
+int nodes_pump(int link);
+/* Sends the last report to the launcher of node 0, if this one is connected to it, and ends the connection. */
+void nodes_close(struct launch *launch, int status);
+
 /* Reports of a launcher to the one that started it: lines on stderr that begin with REMOTE_MARK. */
 #define REMOTE_MARK '\x1e'
 enum remote_event {
@@ -110,7 +137,8 @@ enum remote_event {
     REMOTE_ALIVE,   /* value: the launcher's time, in milliseconds */
     REMOTE_GONE,    /* rank, pid: a process that has ended with all that it had started */
     REMOTE_ASKED,   /* value: an epoch; ranks ask who was lost in it */
-    REMOTE_EMPTY    /* no process of the job is left on that host */
+    REMOTE_EMPTY,   /* no process of the job is left on that host */
+    REMOTE_EXIT     /* over a connection: the last report; value: the launcher's exit status */
 };
 struct remote_report {
     enum remote_event event;
@@ -125,6 +153,11 @@ void hosts_write_report(const struct remote_report *report, char *line, size_t b
 /* Reads the order from stdin: sets this process's environment and folder, and `launch`'s place and job, and returns a
  * command line in the form that cli_run gets, which stays allocated. Returns CLI_GO_ON or an exit status. */
 int remote_read(struct launch *launch, int *argc, char ***argv);
+/* Reads the order from the launcher of node 0 over launch->link. The command line, environment and folder are this
+ * launcher's own. */
+int remote_read_link(struct run_values *values, struct launch *launch);
+/* Returns the descriptor that orders come from. */
+int remote_fd(void);
 /* Orders of the other launcher: lines such as "restart 3 1", with a word, a rank, a value and for some a text. */
 enum remote_order_kind {
     ORDER_NONE,    /* nothing yet */
@@ -136,9 +169,10 @@ enum remote_order_kind {
     ORDER_NOTE,    /* rank: a rank that is not started again */
     ORDER_LATE,    /* rank: a rank that is to be killed */
     ORDER_GONE_AS, /* rank: it has ended with all that it had started; value: the number of this end on all hosts */
-    ORDER_SETTLED  /* rank: an epoch; value: ranks whose ends have numbers up to this one were lost in it */
+    ORDER_SETTLED, /* rank: an epoch; value: ranks whose ends have numbers up to this one were lost in it */
+    ORDER_OVER     /* to a spare host: the job ends and has not needed it */
 };
-enum { ORDER_VERSION = 3 };
+enum { ORDER_VERSION = 4 };
 extern const char *const remote_order_words[];
 struct remote_order {
     enum remote_order_kind kind;
@@ -241,6 +275,8 @@ typedef void output_report(void *context, int host, const struct remote_report *
 void output_on_report(struct output *output, output_report *take, void *context);
 /* Writes a report of this launcher for the one that started it. */
 void output_write_report(struct output *output, const struct remote_report *report);
+/* Waits for a moment until all reports are sent. */
+void output_end_reports(struct output *output);
 
 /* Prints a line of the launcher's own, "tutti run: …", to stderr, in order with the ranks' lines. */
 __attribute__((format(printf, 2, 3))) void output_say(struct output *output, const char *format, ...);

@@ -322,6 +322,8 @@ static void become_rank(struct guard *guard, int rank, pid_t guard_pid)
     }
     (void)sigaction(SIGPIPE, &launch->pipe_action, NULL);
     (void)sigprocmask(SIG_SETMASK, &launch->mask, NULL);
+    if (launch->hosts != NULL && hosts_link(launch->hosts, rank) >= 0)
+        _exit(nodes_pump(hosts_link(launch->hosts, rank)));
     (void)execvp(argv[0], argv);
     guard_report(guard, GUARD_EXEC_FAILED, rank, getpid(), errno);
     _exit(127);
@@ -355,6 +357,7 @@ static bool start_rank(struct guard *guard, int rank)
         return false;
     }
     (void)setpgid(pid, pid); /* the rank does the same itself; one of them is first */
+    if (guard->launch->hosts != NULL) hosts_close_link(guard->launch->hosts, rank);
     guard->pids[rank] = pid;
     guard->ranks_running++;
     guard_report(guard, GUARD_STARTED, rank, pid, 0);

@@ -2,45 +2,31 @@
  *
  * --hosts: a remote shell for each host, which starts this tool there with --from-stdin. This launcher treats the
  * shells like ranks: the guard owns them, and their output is printed. Each has a pipe to its stdin, which
- *     holds, before the shell is started, everything that the launcher there needs to know (text lines, see order()
- *     below),
+ *     holds, before the shell is started, everything that the launcher there needs to know (text lines,
+ *     hosts_tell.c),
  *     later carries orders, mostly signals, one to a line,
  *     and ends the job on that host when it closes, as it does however this launcher dies.
+ * Where the launcher there was started by hand and is connected (nodes.c), a process of the guard takes the shell's
+ * place: it passes on what comes by the pipe.
  * A spare host gets the rest of its order when it takes the place of one that is lost. The other launchers report to
  * this one by lines on stderr that begin with a mark.
  */
+#include "cli/hosts.h"
 #include "cli/cli.h"
-#include "cli/cli_run.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
-enum { WORDS_MOST = 64, KEY_BYTES = 32, PORT_FIRST = 20000, PORT_COUNT = 12000, RANKS_MOST = 65536 };
-
-struct host {
-    char *name;                /* as given, with user@ */
-    int slots;                 /* ranks; spares have none */
-    int node, first;           /* its number among the hosts that have ranks, and its first rank */
-    char *command[WORDS_MOST]; /* the remote shell's argv */
-    int input, control;        /* the shell's end of the pipe, and the launcher's */
-};
-
-struct hosts {
-    struct host *list;
-    int count;
-    char *key;    /* the order's line with the job's key, or "" */
-    char *words;  /* the remote shell's command, split into words */
-    char *remote; /* the command to run there, quoted for a shell */
-};
-
-extern char **environ;
+enum { PORT_FIRST = 20000, PORT_COUNT = 12000, RANKS_MOST = 65536 };
 
 /* ---- The list ------------------------------------------------------------------------------------------------------ */
 
@@ -82,7 +68,7 @@ static int read_hosts(struct hosts *hosts, const char *text, int usual)
     hosts->list = calloc((size_t)commas + 1, sizeof *hosts->list);
     if (copy == NULL || hosts->list == NULL) status = cli_fail("run", "out of memory");
     for (int i = 0; i <= commas && status == CLI_GO_ON; i++) {
-        hosts->list[i].input = hosts->list[i].control = -1;
+        hosts->list[i].input = hosts->list[i].control = hosts->list[i].link = -1;
         hosts->count = i + 1;
         status = read_host(strsep(&rest, ","), usual, &hosts->list[i]);
     }
@@ -131,177 +117,38 @@ static int make_commands(struct hosts *hosts, const struct run_values *values)
     return CLI_GO_ON;
 }
 
-/* ---- What the launcher there is told --------------------------------------------------------------------------------- */
-
-/* Writes the line "kind text", with a newline in the text as %0A. */
-static void tell(FILE *order, const char *kind, const char *text)
-{
-    (void)fprintf(order, "%s ", kind);
-    for (; *text != '\0'; text++) {
-        if (*text == '\n' || *text == '%')
-            (void)fprintf(order, "%%%02X", (unsigned char)*text);
-        else
-            (void)fputc(*text, order);
-    }
-    (void)fputc('\n', order);
-}
-
-static void tell_number(FILE *order, const char *kind, int64_t number)
-{
-    (void)fprintf(order, "%s %lld\n", kind, (long long)number);
-}
-
-static bool is_listed(const char *names, const char *variable, size_t length)
-{
-    while (*names != '\0') {
-        size_t part = strcspn(names, ",");
-        if (part == length && strncmp(names, variable, length) == 0) return true;
-        names += part + (names[part] == ',');
-    }
-    return false;
-}
-
-static void tell_environment(FILE *order, const struct run_values *values)
-{
-    for (char **variable = environ; *variable != NULL; variable++) {
-        size_t length = strcspn(*variable, "=");
-        if (strncmp(*variable, "TUTTI_", 6) == 0 || is_listed(values->env, *variable, length))
-            tell(order, "env", *variable);
-    }
-}
-
-static void tell_flags(FILE *order, const struct run_values *values, const struct host *host)
-{
-    tell(order, "arg", "run");
-    tell(order, "arg", "--nproc-per-node");
-    tell_number(order, "arg", host->slots);
-    tell(order, "arg", "--grace-ms");
-    tell_number(order, "arg", values->grace_ms);
-    tell(order, "arg", "--bind");
-    tell(order, "arg", values->bind);
-    tell(order, "arg", "--max-restarts");
-    tell_number(order, "arg", values->max_restarts);
-    if (values->keep_going) tell(order, "arg", "--keep-going");
-    if (values->log_dir[0] != '\0') {
-        tell(order, "arg", "--log-dir");
-        tell(order, "arg", values->log_dir);
-    }
-    if (values->tee != 0) tell(order, "arg", "--tee");
-    if (values->no_prefix != 0) tell(order, "arg", "--no-prefix");
-    tell(order, "arg", "--");
-}
-
-/* Writes the places of its ranks, their command, and their settings. */
-static void tell_all(FILE *stream, const struct run_values *values, const struct launch *launch,
-                     const struct host *host, int generation)
-{
-    const struct place *place = &launch->place;
-    tell(stream, "job", launch->job);
-    tell_number(stream, "node", host->node);
-    tell_number(stream, "nodes", place->nodes);
-    tell_number(stream, "first", host->first);
-    tell_number(stream, "world", place->world);
-    tell_number(stream, "generation", generation);
-    tell_number(stream, "ends", launch->ends);
-    for (int rank = 0; launch->lives != NULL && rank < place->world; rank++)
-        if (launch->lives[rank] > 0) (void)fprintf(stream, "lives %d %d\n", rank, launch->lives[rank]);
-    tell_number(stream, "port", place->master_port);
-    tell(stream, "master", place->master_addr);
-    if (launch->hosts->key[0] != '\0') tell(stream, "env", launch->hosts->key);
-    tell_environment(stream, values);
-    tell_flags(stream, values, host);
-    for (char **word = launch->argv; *word != NULL; word++) tell(stream, "arg", *word);
-    (void)fprintf(stream, "go\n");
-}
-
-/* Returns one host's order as text in memory; a spare host gets only its beginning. */
-static char *order(const struct run_values *values, const struct launch *launch, const struct host *host,
-                   const char *folder, size_t *bytes)
-{
-    char *text = NULL;
-    FILE *stream = open_memstream(&text, bytes);
-    if (stream == NULL) return NULL;
-    tell_number(stream, "tutti", ORDER_VERSION);
-    tell(stream, "host", host->name);
-    tell(stream, "folder", folder);
-    if (host->slots == 0)
-        tell_number(stream, "waits", 1);
-    else
-        tell_all(stream, values, launch, host, 0);
-    if (fclose(stream) == 0) return text;
-    free(text);
-    return NULL;
-}
-
-/* Makes a new key, as "TUTTI_KEY=…", or "" if there is one already. */
-static int make_key(struct hosts *hosts)
-{
-    unsigned char bytes[KEY_BYTES];
-    char *text = hosts->key = calloc(1, 16 + 2 * KEY_BYTES);
-    if (text == NULL) return cli_fail("run", "out of memory");
-    const char *file = getenv("TUTTI_KEY_FILE"), *given = getenv("TUTTI_KEY");
-    if ((file != NULL && file[0] != '\0') || (given != NULL && given[0] != '\0')) return CLI_GO_ON;
-    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes) return cli_fail("run", "no random numbers: %m");
-    char *to = text + sprintf(text, "TUTTI_KEY=");
-    for (int i = 0; i < KEY_BYTES; i++) to += sprintf(to, "%02x", bytes[i]);
-    explicit_bzero(bytes, sizeof bytes);
-    return CLI_GO_ON;
-}
-
-/* Writes the order into a new pipe, which must hold all of it: nobody reads it yet. */
-static int send_order(struct host *host, const char *text, size_t bytes)
-{
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0)
-        return cli_fail("run", "cannot make a pipe to a remote shell: %s", strerror(errno));
-    host->input = ends[0];
-    host->control = ends[1];
-    (void)fcntl(host->control, F_SETFL, O_NONBLOCK);
-    if (bytes > 65536) (void)fcntl(host->control, F_SETPIPE_SZ, (int)bytes);
-    if (write(host->control, text, bytes) == (ssize_t)bytes) return CLI_GO_ON;
-    return cli_refuse("run", "the command line and environment are too long to be passed on (%zu bytes)", bytes);
-}
-
-static int send_orders(const struct run_values *values, struct launch *launch)
-{
-    char *folder = getcwd(NULL, 0); /* the ranks' working folder, too */
-    if (folder == NULL) return cli_refuse("run", "the current folder: %s", strerror(errno));
-    int status = make_key(launch->hosts);
-    for (int i = 0; i < launch->hosts->count && status == CLI_GO_ON; i++) {
-        size_t bytes = 0;
-        struct host *host = &launch->hosts->list[i];
-        char *text = order(values, launch, host, folder, &bytes);
-        status = text == NULL ? cli_fail("run", "out of memory") : send_order(host, text, bytes);
-        if (text != NULL) explicit_bzero(text, bytes);
-        free(text);
-    }
-    free(folder);
-    return status;
-}
-
 /* ---- Opening and closing --------------------------------------------------------------------------------------------- */
 
 /* Returns the address without the user before it. */
 static const char *address_of(const struct host *host)
 {
     const char *at = strrchr(host->name, '@');
+    if (host->linked) return host->address;
     return at != NULL ? at + 1 : host->name;
 }
 
-/* Sets the place of the job: rank 0 is on the first host, and the last hosts are spare. */
+/* Gives the hosts their ranks: the last hosts are spare. Returns how many ranks there are. */
+static int place_ranks(const struct hosts *hosts, int nodes)
+{
+    int world = 0;
+    for (int i = 0; i < nodes; i++) {
+        struct host *host = &hosts->list[i];
+        host->node = i;
+        host->first = world;
+        world += host->slots;
+    }
+    for (int i = nodes; i < hosts->count; i++) hosts->list[i].slots = 0;
+    return world;
+}
+
+/* Sets the place of the job: rank 0 is on the first host. */
 static void set_place(const struct run_values *values, struct launch *launch)
 {
     unsigned random = 0;
     (void)!getrandom(&random, sizeof random, 0);
     struct place *place = &launch->place;
     *place = (struct place){.nodes = launch->hosts->count - (int)values->spare};
-    for (int i = 0; i < place->nodes; i++) {
-        struct host *host = &launch->hosts->list[i];
-        host->node = i;
-        host->first = place->world;
-        place->world += host->slots;
-    }
-    for (int i = place->nodes; i < launch->hosts->count; i++) launch->hosts->list[i].slots = 0;
+    place->world = place_ranks(launch->hosts, place->nodes);
     place->master_addr = values->master_addr[0] != '\0' ? values->master_addr : address_of(&launch->hosts->list[0]);
     place->master_port = values->master_port != 0 ? (int)values->master_port : PORT_FIRST + (int)(random % PORT_COUNT);
     (void)snprintf(launch->job, sizeof launch->job, "hosts-%d-%08x", (int)getpid(), random);
@@ -320,8 +167,58 @@ int hosts_open(const struct run_values *values, struct launch *launch)
     if (status == CLI_GO_ON) set_place(values, launch);
     if (status == CLI_GO_ON && launch->place.world > RANKS_MOST)
         status = cli_refuse("run", "--hosts has %d ranks; a job has %d at most", launch->place.world, RANKS_MOST);
-    if (status == CLI_GO_ON) status = send_orders(values, launch);
+    if (status == CLI_GO_ON) status = hosts_send_orders(values, launch);
     launch->size = hosts->count;
+    if (status == CLI_GO_ON) return status;
+    hosts_close(hosts);
+    launch->hosts = NULL;
+    return status;
+}
+
+/* Fills in one node: its launcher is connected, or it is this one, where a launcher is started without a shell. */
+static int fill_node(struct hosts *hosts, int node, int slots, int link)
+{
+    static char run[] = "run", from_stdin[] = "--from-stdin";
+    struct sockaddr_storage from;
+    socklen_t length = sizeof from;
+    struct host *host = &hosts->list[node];
+    char name[32];
+    (void)snprintf(name, sizeof name, "node %d", node);
+    *host = (struct host){
+        .name = strdup(name), .slots = slots, .input = -1, .control = -1, .linked = link >= 0, .link = link};
+    hosts->count = node + 1;
+    host->command[0] = hosts->remote;
+    host->command[1] = run;
+    host->command[2] = from_stdin;
+    if (host->name == NULL) return cli_fail("run", "out of memory");
+    if (link < 0) return CLI_GO_ON;
+    int why = getpeername(link, (struct sockaddr *)&from, &length) != 0
+                  ? EAI_SYSTEM
+                  : getnameinfo((struct sockaddr *)&from, length, host->address, sizeof host->address, NULL, 0,
+                                NI_NUMERICHOST);
+    return why == 0 ? CLI_GO_ON : cli_fail("run", "the address of node %d: %s", node, gai_strerror(why));
+}
+
+int hosts_open_links(const struct run_values *values, struct launch *launch, const int *links)
+{
+    int count = launch->place.nodes + (int)values->spare, status = CLI_GO_ON;
+    unsigned random = 0;
+    char self[4096] = "";
+    struct hosts *hosts = calloc(1, sizeof *hosts);
+    if (hosts == NULL) return cli_fail("run", "out of memory");
+    hosts->list = calloc((size_t)count, sizeof *hosts->list);
+    if (readlink("/proc/self/exe", self, sizeof self - 1) > 0) hosts->remote = strdup(self);
+    if (hosts->list == NULL || hosts->remote == NULL) status = cli_fail("run", "out of memory, or no /proc");
+    for (int i = 0; i < count && status == CLI_GO_ON; i++) status = fill_node(hosts, i, launch->size, links[i]);
+    (void)!getrandom(&random, sizeof random, 0);
+    size_t used = strlen(launch->job);
+    (void)snprintf(launch->job + used, sizeof launch->job - used, "-%08x", random);
+    launch->hosts = hosts;
+    if (status == CLI_GO_ON) {
+        (void)place_ranks(hosts, launch->place.nodes);
+        status = hosts_send_orders(values, launch);
+    }
+    launch->size = count;
     if (status == CLI_GO_ON) return status;
     hosts_close(hosts);
     launch->hosts = NULL;
@@ -336,7 +233,15 @@ static void close_end(int *fd)
 
 void hosts_close_inputs(struct hosts *hosts)
 {
-    for (int i = 0; hosts != NULL && i < hosts->count; i++) close_end(&hosts->list[i].input);
+    for (int i = 0; hosts != NULL && i < hosts->count; i++) {
+        close_end(&hosts->list[i].input);
+        hosts_close_link(hosts, i);
+    }
+}
+
+void hosts_close_link(struct hosts *hosts, int host)
+{
+    close_end(&hosts->list[host].link);
 }
 
 void hosts_close_controls(struct hosts *hosts)
@@ -373,6 +278,27 @@ char **hosts_command(const struct hosts *hosts, int host)
 int hosts_input(const struct hosts *hosts, int host)
 {
     return hosts->list[host].input;
+}
+
+int hosts_link(const struct hosts *hosts, int host)
+{
+    return hosts->list[host].link;
+}
+
+bool hosts_is_linked(const struct hosts *hosts, int host)
+{
+    return hosts->list[host].linked;
+}
+
+bool hosts_are_nodes(const struct hosts *hosts)
+{
+    return hosts->words == NULL;
+}
+
+const char *hosts_title(const struct hosts *hosts, int host, char text[96])
+{
+    (void)snprintf(text, 96, "%s%.80s", hosts_are_nodes(hosts) ? "" : "host ", hosts->list[host].name);
+    return text;
 }
 
 int hosts_first(const struct hosts *hosts, int host)
@@ -431,41 +357,12 @@ bool hosts_replace(const struct run_values *values, struct launch *launch, int l
     to->first = from->first;
     to->slots = from->slots;
     from->slots = 0;
-    if (to->node == 0 && values->master_addr[0] == '\0') launch->place.master_addr = address_of(to);
+    if (to->node == 0 && (to->linked || values->master_addr[0] == '\0')) launch->place.master_addr = address_of(to);
     FILE *stream = open_memstream(&text, &bytes);
     if (stream == NULL) return false;
-    tell_all(stream, values, launch, to, generation);
+    hosts_tell_all(stream, values, launch, to, generation);
     bool sent = fclose(stream) == 0 && to->control >= 0 && send_rest(to, text, bytes);
     if (text != NULL) explicit_bzero(text, bytes);
     free(text);
     return sent;
-}
-
-/* ---- Reports --------------------------------------------------------------------------------------------------------- */
-
-static const char *const events[] = {
-    [REMOTE_STARTED] = "started", [REMOTE_ENDED] = "ended", [REMOTE_FAILED] = "failed", [REMOTE_LATE] = "late",
-    [REMOTE_ALIVE] = "alive",     [REMOTE_EMPTY] = "empty", [REMOTE_GONE] = "gone",     [REMOTE_ASKED] = "asked"};
-
-void hosts_write_report(const struct remote_report *report, char *line, size_t bytes)
-{
-    (void)snprintf(line, bytes, "%c%s %d %d %d %d %d", REMOTE_MARK, events[report->event], report->rank, report->pid,
-                   report->value, report->follows, report->joined);
-}
-
-bool hosts_read_report(const char *line, size_t length, struct remote_report *report)
-{
-    char copy[128], word[16];
-    if (length < 1 || length >= sizeof copy || line[0] != REMOTE_MARK) return false;
-    memcpy(copy, line + 1, length - 1);
-    copy[length - 1] = '\0';
-    *report = (struct remote_report){0};
-    if (sscanf(copy, "%15s %d %d %d %d %d", word, &report->rank, &report->pid, &report->value, &report->follows,
-               &report->joined) < 4)
-        return false;
-    for (int i = 0; i < (int)(sizeof events / sizeof *events); i++) {
-        report->event = (enum remote_event)i;
-        if (strcmp(events[i], word) == 0) return true;
-    }
-    return false;
 }

@@ -44,6 +44,15 @@ const char *job_describe(int wait_status, char text[96])
     return text;
 }
 
+const char *job_describe_host(const struct job *job, int host, int wait_status, char text[96])
+{
+    enum { LOST_STATUS = 255 };
+    bool lost = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == LOST_STATUS;
+    if (!lost || !hosts_is_linked(job->launch->hosts, host)) return job_describe(wait_status, text);
+    (void)snprintf(text, 96, "has ended, or its connection was lost");
+    return text;
+}
+
 /* Returns "; rank 1 (pid 4711) ended with status 0" if all failed ranks point to another one; otherwise "". */
 static const char *describe_quiet(const struct job *job, char text[96])
 {
@@ -62,7 +71,8 @@ static int exit_status(int wait_status)
 static const char *list_left(const struct job *job, char *text, size_t bytes)
 {
     const struct hosts *hosts = job->launch->hosts;
-    int used = snprintf(text, bytes, "%s%s", hosts != NULL ? "host" : "rank", job->ranks_left == 1 ? "" : "s");
+    const char *noun = hosts == NULL ? "rank" : hosts_are_nodes(hosts) ? "launcher" : "host";
+    int used = snprintf(text, bytes, "%s%s", noun, job->ranks_left == 1 ? "" : "s");
     int listed = 0;
     for (int i = 0; i < job->launch->most && listed < LISTED_RANKS; i++) {
         char name[32];
@@ -110,7 +120,8 @@ static void settle(struct job *job)
         int follows = first->likely == LIKELY_LATER;
         struct remote_report report = {REMOTE_ENDED, first->rank, first->pid, first->wait_status, follows, 0};
         output_write_report(job->output, &report);
-    } else {
+    }
+    if (!job->launch->remote || job->launch->link != 0) {
         output_say(job->output, "rank %d%s%s (pid %d) %s%s", first->rank, first->host != NULL ? " on " : "",
                    first->host != NULL ? first->host : "", first->pid, job_describe(first->wait_status, text),
                    describe_quiet(job, earlier));
@@ -228,15 +239,18 @@ static const char *host_hint(int wait_status)
  * run. */
 static void on_host_failed(struct job *job, int host, int wait_status)
 {
-    char text[96];
-    const char *name = hosts_name(job->launch->hosts, host), *shell = hosts_command(job->launch->hosts, host)[0];
+    char text[96], title[96];
+    const struct hosts *hosts = job->launch->hosts;
+    const bool linked = hosts_is_linked(hosts, host);
     if (job->decided || job->suspect.likely != LIKELY_NOT) return;
     if (job->heal.hosts[host].begun) {
-        output_say(job->output, "the launcher on %s %s", name, job_describe(wait_status, text));
+        output_say(job->output, "the launcher on %s %s", hosts_name(hosts, host),
+                   job_describe_host(job, host, wait_status, text));
         decide(job, exit_status(wait_status));
     } else {
-        output_say(job->output, "host %s: %s %s before the job began there%s", name, shell,
-                   job_describe(wait_status, text), host_hint(wait_status));
+        output_say(job->output, "%s: %s %s before the job began there%s", hosts_title(hosts, host, title),
+                   linked ? "its launcher" : hosts_command(hosts, host)[0],
+                   job_describe_host(job, host, wait_status, text), linked ? "" : host_hint(wait_status));
         decide(job, CLI_USAGE);
     }
     go_down(job, STEP_GRACE);
@@ -474,7 +488,7 @@ static void wait_for_events(struct job *job, struct pollfd *polls)
     enum { OWN = 3 };
     polls[0] = (struct pollfd){job->signals, POLLIN, 0};
     polls[1] = (struct pollfd){job->control, POLLIN, 0};
-    polls[2] = (struct pollfd){job->launch->remote && !job->orphan ? STDIN_FILENO : -1, POLLIN, 0};
+    polls[2] = (struct pollfd){job->launch->remote && !job->orphan ? remote_fd() : -1, POLLIN, 0};
     size_t count = output_poll(job->output, polls + OWN);
     if (poll(polls, OWN + count, poll_timeout(job)) < 0) return; /* EINTR or ENOMEM: try again */
     if (polls[0].revents != 0) read_signals(job);

@@ -90,6 +90,8 @@ struct job {
 int64_t job_now_ms(void);
 /* Writes "exited with status 3" or "was killed by signal 9 (Killed)". */
 const char *job_describe(int wait_status, char text[96]);
+/* Writes the same for the launcher on a host, which may be reached by a connection in place of a shell. */
+const char *job_describe_host(const struct job *job, int host, int wait_status, char text[96]);
 void job_send_order(struct job *job, const struct guard_command *command);
 /* Begins the end of a job that cannot continue, with this exit status unless another one is decided. */
 void job_fail(struct job *job, int status);

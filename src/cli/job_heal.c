@@ -304,7 +304,8 @@ void heal_hear(struct job *job, int host, const struct remote_report *report)
     case REMOTE_ASKED: on_asked(job, report->value); break;
     case REMOTE_ALIVE: of->beat = report->value; break;
     case REMOTE_EMPTY: of->empty = true; break;
-    case REMOTE_ENDED: break;
+    case REMOTE_ENDED:
+    case REMOTE_EXIT: break;
     }
 }
 
@@ -397,7 +398,8 @@ bool heal_host_ended(struct job *job, int host, int wait_status)
     job->ended[host] = true;
     if (of->lost || ends) return true;
     output_say(job->output, "the launcher on %s %s; %s", hosts_name(job->launch->hosts, host),
-               job_describe(wait_status, text), of->waits ? "it does not wait any more" : "the host is lost");
+               job_describe_host(job, host, wait_status, text),
+               of->waits ? "it does not wait any more" : "the host is lost");
     if (of->waits)
         of->lost = true;
     else
@@ -405,10 +407,16 @@ bool heal_host_ended(struct job *job, int host, int wait_status)
     return true;
 }
 
+static void let_go(struct hosts *hosts, int host)
+{
+    hosts_order(hosts, host, &(struct remote_order){.kind = ORDER_OVER, .rank = -1});
+    hosts_close_control(hosts, host);
+}
+
 void heal_let_go(struct job *job)
 {
     for (int host = 0; job->heal.hosts != NULL && host < job->launch->size; host++)
-        if (job->heal.hosts[host].waits) hosts_close_control(job->launch->hosts, host);
+        if (job->heal.hosts[host].waits) let_go(job->launch->hosts, host);
 }
 
 void heal_finish(struct job *job)
@@ -423,11 +431,12 @@ static void check_host(struct job *job, int host)
 {
     struct job_host *of = &job->heal.hosts[host];
     int64_t now = job_now_ms();
+    char title[96];
     if (!of->begun || heal_is_apart(job, host) || job->step != STEP_RUN) return;
     if (of->gone_ms != 0 ? now < of->gone_ms : now < of->heard_ms + job->heal.heartbeat_ms + MARGIN_MS) return;
     if (of->gone_ms == 0)
-        output_say(job->output, "host %s has been silent for %lld ms and is lost", hosts_name(job->launch->hosts, host),
-                   (long long)(now - of->heard_ms));
+        output_say(job->output, "%s has been silent for %lld ms and is lost",
+                   hosts_title(job->launch->hosts, host, title), (long long)(now - of->heard_ms));
     lose(job, host);
 }
 
@@ -442,7 +451,7 @@ static void beat(struct job *job)
     }
     for (int host = 0; rules_hosts(job) && host < job->launch->size; host++) {
         struct remote_order alive = {.kind = ORDER_ALIVE, .value = job->heal.hosts[host].beat};
-        if (job->heal.hosts[host].begun && !heal_is_apart(job, host)) hosts_order(job->launch->hosts, host, &alive);
+        if (job->heal.hosts[host].begun && !job->heal.hosts[host].lost) hosts_order(job->launch->hosts, host, &alive);
     }
 }
 

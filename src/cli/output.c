@@ -26,7 +26,9 @@ enum {
     CHUNK_BYTES = 65536,   /* one read */
     QUEUE_BYTES = 262144,  /* streams are not read while their sink has more than this queued */
     DRAIN_BYTES = 1048576, /* most that is read from one stream at its rank's end: the largest pipe */
-    PREFIX_BYTES = 16
+    PREFIX_BYTES = 16,
+    LINK = 2,
+    SINKS = 3
 };
 
 struct sink {
@@ -48,7 +50,8 @@ struct stream {
 };
 
 struct output {
-    struct sink sinks[2];    /* stdout, stderr */
+    struct sink sinks[3];    /* stdout, stderr, a connection to another launcher */
+    struct sink *reports;    /* the one that reports go to */
     bool same_file;          /* both sinks are one file: a line must be finished before the other sink goes on */
     struct sink *unfinished; /* the sink whose last write ended within a line */
     struct stream *streams;  /* [2 * size]: rank r's stdout at 2r, stderr at 2r + 1 */
@@ -114,7 +117,8 @@ static void sink_fail(struct output *output, struct sink *sink, int error)
     sink->closed = true;
     sink->used = 0;
     if (output->unfinished == sink) output->unfinished = NULL;
-    note_error(output, error, sink->name);
+    if (sink != &output->sinks[LINK])
+        note_error(output, error, sink->name); /* the end of the link is seen by reading */
 }
 
 /* Returns the bytes of the next write: up to PIPE_BUF, ending with a line if one ends there. */
@@ -133,7 +137,7 @@ static bool ready(int fd)
 
 static bool must_wait(const struct output *output, const struct sink *sink)
 {
-    return output->same_file && output->unfinished != NULL && output->unfinished != sink;
+    return output->same_file && output->unfinished != NULL && output->unfinished != sink && sink->fd <= STDERR_FILENO;
 }
 
 /* Writes as much as possible without blocking. */
@@ -148,7 +152,7 @@ static void sink_flush(struct output *output, struct sink *sink)
             return;
         }
         bool whole = written == 0 || sink->data[sink->start + (size_t)written - 1] == '\n';
-        output->unfinished = whole ? NULL : sink;
+        if (sink != &output->sinks[LINK]) output->unfinished = whole ? NULL : sink;
         sink->start += (size_t)written;
         sink->used -= (size_t)written;
         if (sink->used == 0) sink->start = 0;
@@ -157,7 +161,7 @@ static void sink_flush(struct output *output, struct sink *sink)
 
 static void flush(struct output *output)
 {
-    for (int i = 0; i < 2; i++) sink_flush(output, &output->sinks[i]);
+    for (int i = 0; i < SINKS; i++) sink_flush(output, &output->sinks[i]);
     sink_flush(output, &output->sinks[0]); /* it may have waited for the end of the other's line */
 }
 
@@ -189,7 +193,18 @@ void output_write_report(struct output *output, const struct remote_report *repo
 {
     char line[128];
     hosts_write_report(report, line, sizeof line);
-    sink_line(output, &output->sinks[1], "", line, strlen(line));
+    sink_line(output, output->reports, "", line, strlen(line));
+}
+
+void output_end_reports(struct output *output)
+{
+    enum { ROUNDS = 20, WAIT_MS = 100 };
+    struct sink *sink = output->reports;
+    for (int i = 0; i < ROUNDS && sink == &output->sinks[LINK] && sink->used > 0; i++) {
+        struct pollfd polled = {sink->fd, POLLOUT, 0};
+        (void)poll(&polled, 1, WAIT_MS);
+        sink_flush(output, sink);
+    }
 }
 
 /* ---- Streams --------------------------------------------------------------------------------------------------- */
@@ -299,14 +314,14 @@ void output_finish(struct output *output)
 
 size_t output_poll_room(const struct output *output)
 {
-    return 2 + output->stream_count;
+    return SINKS + output->stream_count;
 }
 
 size_t output_poll(struct output *output, struct pollfd *polls)
 {
     size_t count = 0;
     flush(output);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < SINKS; i++) {
         const struct sink *sink = &output->sinks[i];
         if (sink->used > 0 && !must_wait(output, sink)) polls[count++] = (struct pollfd){sink->fd, POLLOUT, 0};
     }
@@ -354,6 +369,7 @@ void output_close(struct output *output)
     }
     free(output->sinks[0].data);
     free(output->sinks[1].data);
+    free(output->sinks[LINK].data);
     free(output->streams);
     free(output->lines);
     free(output);
@@ -454,6 +470,8 @@ int output_open(const struct run_values *values, struct launch *launch, struct o
     struct stat out, err;
     output->sinks[0] = (struct sink){.fd = STDOUT_FILENO, .name = "stdout"};
     output->sinks[1] = (struct sink){.fd = STDERR_FILENO, .name = "stderr"};
+    output->sinks[LINK] = (struct sink){.fd = launch->link, .name = "node 0", .closed = launch->link == 0};
+    output->reports = launch->link != 0 ? &output->sinks[LINK] : &output->sinks[1];
     output->same_file = fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 &&
                         out.st_dev == err.st_dev && out.st_ino == err.st_ino;
     int world = launch->place.world;

@@ -2,7 +2,8 @@
  *
  * tutti run --from-stdin: the launcher of one host, started over a remote shell by one that was given --hosts. It reads
  * an order from stdin (lines of a kind and a text; hosts.c writes them), and after it further orders, one to a line. A
- * spare host gets only the beginning of its order, and the rest when it is needed.
+ * spare host gets only the beginning of its order, and the rest when it is needed. A launcher that was started by hand
+ * gets all that over a connection (nodes.c).
  */
 #include "cli/cli.h"
 #include "cli/cli_run.h"
@@ -23,32 +24,48 @@ struct order {
     int argc;
     char *host, *master;
     int protocol;
-    int waits; /* how long the rest may take: 0: as usual; 1: for ever */
-    bool done;
+    int waits;           /* a spare host: it has ended if nothing comes for so many milliseconds; 0: none */
+    int restarts, keeps; /* over a connection: as the launcher of node 0 was told */
+    bool done, over;
 };
 
 const char *const remote_order_words[] = {
-    [ORDER_SIGNAL] = "signal", [ORDER_ALIVE] = "alive", [ORDER_MOVE] = "move",    [ORDER_RESTART] = "restart",
-    [ORDER_NOTE] = "note",     [ORDER_LATE] = "late",   [ORDER_GONE_AS] = "gone", [ORDER_SETTLED] = "settled"};
+    [ORDER_SIGNAL] = "signal",   [ORDER_ALIVE] = "alive",     [ORDER_MOVE] = "move",
+    [ORDER_RESTART] = "restart", [ORDER_NOTE] = "note",       [ORDER_LATE] = "late",
+    [ORDER_GONE_AS] = "gone",    [ORDER_SETTLED] = "settled", [ORDER_OVER] = "over"};
 
 /* It lives as long as the process: `launch` and the command line point into it. */
 static struct order order;
+/* where orders come from */
+static int orders = STDIN_FILENO;
+
+int remote_fd(void)
+{
+    return orders;
+}
 
 /* ---- Lines ----------------------------------------------------------------------------------------------------------- */
 
+/* Blames whoever gives the orders. */
+static int no_order(const char *what)
+{
+    if (orders == STDIN_FILENO) return cli_fail("run", "--from-stdin: %s", what);
+    return cli_fail("run", "%s over the connection to the launcher of node 0: it has ended, or does not answer", what);
+}
+
 /* Reads a line byte by byte, since others read what follows the order. Returns 0, or an exit status after a message. */
-static int read_line(char *line, bool waits)
+static int read_line(char *line, int waits_ms)
 {
     size_t length = 0;
     for (;;) {
-        struct pollfd polled = {STDIN_FILENO, POLLIN, 0};
-        int ready = poll(&polled, 1, waits && length == 0 ? -1 : ORDER_MS);
+        struct pollfd polled = {orders, POLLIN, 0};
+        int ready = poll(&polled, 1, waits_ms != 0 && length == 0 ? waits_ms : ORDER_MS);
         if (ready < 0 && errno == EINTR) continue;
-        if (ready == 0) return cli_fail("run", "--from-stdin: no whole order came within %d s", ORDER_MS / 1000);
-        ssize_t got = read(STDIN_FILENO, &line[length], 1);
-        if (got < 0 && errno == EINTR) continue;
-        if (got <= 0 && waits && length == 0) return CLI_FAILED; /* the spare host was not needed */
-        if (got <= 0) return cli_fail("run", "--from-stdin: stdin ended within the order");
+        if (ready == 0) return no_order("no order came in time");
+        ssize_t got = read(orders, &line[length], 1);
+        if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+        if (got <= 0 && waits_ms != 0 && length == 0 && orders == STDIN_FILENO) return CLI_FAILED; /* not needed */
+        if (got <= 0) return no_order(orders == STDIN_FILENO ? "stdin ended within the order" : "orders ended");
         if (line[length] == '\n') break;
         if (++length == LINE_BYTES) return cli_fail("run", "--from-stdin: a line of the order is too long");
     }
@@ -117,6 +134,8 @@ static int *number_named(struct order *kept, const char *kind)
     struct place *place = &kept->launch->place;
     if (strcmp(kind, "tutti") == 0) return &kept->protocol;
     if (strcmp(kind, "waits") == 0) return &kept->waits;
+    if (strcmp(kind, "restarts") == 0) return &kept->restarts;
+    if (strcmp(kind, "keeps") == 0) return &kept->keeps;
     if (strcmp(kind, "generation") == 0) return &kept->launch->generation;
     if (strcmp(kind, "ends") == 0) return &kept->launch->ends;
     if (strcmp(kind, "node") == 0) return &place->node;
@@ -169,20 +188,24 @@ static int take_line(struct order *kept, const char *kind, const char *text)
         good = set_variable(text);
     } else if (strcmp(kind, "arg") == 0) {
         good = add_word(kept, text);
+    } else if (kept->waits != 0 && strcmp(kind, remote_order_words[ORDER_ALIVE]) == 0) {
+        return 0; /* the other launcher lives */
     } else {
-        kept->done = good = strcmp(kind, "go") == 0;
+        kept->over = kept->waits != 0 && strcmp(kind, remote_order_words[ORDER_OVER]) == 0;
+        kept->done = good = kept->over || strcmp(kind, "go") == 0;
     }
-    return good ? 0 : cli_refuse("run", "--from-stdin: a line of the order is not understood: '%s'", kind);
+    return good ? 0 : cli_refuse("run", "a line of the order is not understood: '%s'", kind);
 }
 
 static int check_order(const struct order *kept)
 {
     const struct place *place = &kept->launch->place;
     if (kept->protocol != ORDER_VERSION)
-        return cli_refuse("run", "--from-stdin: the launchers are of different versions (order %d, here %d)",
-                          kept->protocol, ORDER_VERSION);
-    if (kept->argc < 2 || place->world < 1 || place->master_addr == NULL || kept->launch->job[0] == '\0')
-        return cli_refuse("run", "--from-stdin: the order is not complete");
+        return cli_refuse("run", "the launchers are of different versions (order %d, here %d)", kept->protocol,
+                          ORDER_VERSION);
+    bool linked = kept->launch->link != 0;
+    if ((kept->argc < 2 && !linked) || place->world < 1 || place->master_addr == NULL || kept->launch->job[0] == '\0')
+        return cli_refuse("run", "the order is not complete");
     return CLI_GO_ON;
 }
 
@@ -191,20 +214,19 @@ static void tell_started(void)
 {
     struct remote_report started = {.event = REMOTE_STARTED, .pid = (int)getpid()};
     char report[128];
-    hosts_write_report(&started, report, sizeof report);
-    (void)fprintf(stderr, "%s\n", report);
+    hosts_write_report(&started, report, sizeof report - 1);
+    (void)strcat(report, "\n");
+    (void)!write(order.launch->link != 0 ? order.launch->link : STDERR_FILENO, report, strlen(report));
 }
 
-int remote_read(struct launch *launch, int *argc, char ***argv)
+/* Reads all lines of the order. Returns 0 or an exit status. */
+static int read_all(char *line)
 {
-    order.launch = launch;
-    char *line = malloc(LINE_BYTES + 1);
-    int status = line == NULL ? cli_fail("run", "out of memory") : 0;
+    int status = 0;
     bool told = false;
-    launch->remote = true;
     while (status == 0 && !order.done) {
-        status = read_line(line, order.waits != 0);
-        if (status != 0) break;
+        status = read_line(line, order.waits);
+        if (status != 0) return status;
         char *text = line + strcspn(line, " ");
         if (*text == ' ') *text++ = '\0';
         decode(text);
@@ -212,14 +234,41 @@ int remote_read(struct launch *launch, int *argc, char ***argv)
         if (order.waits != 0 && !told) tell_started();
         told = order.waits != 0;
     }
+    if (status == 0 && !told) tell_started();
+    return status;
+}
+
+/* Reads the order. Returns CLI_GO_ON or an exit status; OK: the job is over, and did not need this host. */
+static int read_it(struct launch *launch)
+{
+    char *line = malloc(LINE_BYTES + 1);
+    order.launch = launch;
+    launch->remote = true;
+    int status = line == NULL ? cli_fail("run", "out of memory") : read_all(line);
     if (line != NULL) explicit_bzero(line, LINE_BYTES);
     free(line);
     if (status != 0) return status;
+    if (order.over) return CLI_OK;
+    (void)fcntl(orders, F_SETFL, fcntl(orders, F_GETFL) | O_NONBLOCK);
+    return check_order(&order);
+}
+
+int remote_read(struct launch *launch, int *argc, char ***argv)
+{
+    int status = read_it(launch);
     *argc = order.argc;
     *argv = order.argv;
-    if (!told) tell_started();
-    (void)fcntl(STDIN_FILENO, F_SETFL, fcntl(STDIN_FILENO, F_GETFL) | O_NONBLOCK);
-    return check_order(&order);
+    return status;
+}
+
+int remote_read_link(struct run_values *values, struct launch *launch)
+{
+    orders = launch->link;
+    int status = read_it(launch);
+    if (status == CLI_OK) (void)fprintf(stderr, "tutti run: the job has ended, and this node was not needed\n");
+    values->max_restarts = order.restarts;
+    values->keep_going = order.keeps != 0;
+    return status;
 }
 
 static struct remote_order read_order(const char *line)
@@ -237,7 +286,7 @@ struct remote_order remote_next_order(void)
     static char line[512];
     static size_t length;
     for (;;) {
-        ssize_t got = read(STDIN_FILENO, &line[length], 1);
+        ssize_t got = read(orders, &line[length], 1);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0 && errno == EAGAIN) return (struct remote_order){.kind = ORDER_NONE};
         if (got <= 0) return (struct remote_order){.kind = ORDER_GONE};
@@ -250,4 +299,33 @@ struct remote_order remote_next_order(void)
         struct remote_order read = read_order(line);
         if (read.kind != ORDER_NONE) return read;
     }
+}
+
+/* ---- Reports --------------------------------------------------------------------------------------------------------- */
+
+static const char *const events[] = {[REMOTE_STARTED] = "started", [REMOTE_ENDED] = "ended", [REMOTE_FAILED] = "failed",
+                                     [REMOTE_LATE] = "late",       [REMOTE_ALIVE] = "alive", [REMOTE_EMPTY] = "empty",
+                                     [REMOTE_GONE] = "gone",       [REMOTE_ASKED] = "asked", [REMOTE_EXIT] = "exit"};
+
+void hosts_write_report(const struct remote_report *report, char *line, size_t bytes)
+{
+    (void)snprintf(line, bytes, "%c%s %d %d %d %d %d", REMOTE_MARK, events[report->event], report->rank, report->pid,
+                   report->value, report->follows, report->joined);
+}
+
+bool hosts_read_report(const char *line, size_t length, struct remote_report *report)
+{
+    char copy[128], word[16];
+    if (length < 1 || length >= sizeof copy || line[0] != REMOTE_MARK) return false;
+    memcpy(copy, line + 1, length - 1);
+    copy[length - 1] = '\0';
+    *report = (struct remote_report){0};
+    if (sscanf(copy, "%15s %d %d %d %d %d", word, &report->rank, &report->pid, &report->value, &report->follows,
+               &report->joined) < 4)
+        return false;
+    for (int i = 0; i < (int)(sizeof events / sizeof *events); i++) {
+        report->event = (enum remote_event)i;
+        if (strcmp(events[i], word) == 0) return true;
+    }
+    return false;
 }

@@ -76,8 +76,20 @@ static tutti_status find_local(struct tti_meeting *meeting, tutti_error *error)
     }
 }
 
-static const char *what_to_do(const struct tti_knock *knock)
+/* The same of launchers that meet. */
+static const char *what_launchers_do(const struct tti_knock *knock)
 {
+    if (knock->other_service) return "; does anything else use the port behind --master-port there?";
+    if (knock->refusals > 0)
+        return "; were all launchers given the same --nnodes and --spare, the same --master-addr, written in the same "
+               "way, "
+               "and different --node-rank?";
+    return "; is `tutti run --node-rank 0` running there, with --max-restarts or --keep-going, too?";
+}
+
+static const char *what_to_do(const struct tti_meeting *meeting, const struct tti_knock *knock)
+{
+    if (strcmp(meeting->where.each, "node") == 0) return what_launchers_do(knock);
     if (knock->other_service) return "; does MASTER_PORT (--master-port) name a port that nothing else uses there?";
     if (knock->refusals > 0)
         return "; do all ranks have the same job name and number of ranks? A job that is named after MASTER_ADDR "
@@ -93,12 +105,13 @@ static tutti_status no_way(struct tti_meeting *meeting, const struct tti_knock *
     tti_knock_text(knock, tried, sizeof tried);
     if (knock->other_key_ns != 0)
         return tti_error_set(error, TUTTI_ERR_JOIN, 0,
-                             "wrong key, compare TUTTI_KEY_FILE: %s on %s and rank 0 of job %.64s (%s) were given "
+                             "wrong key, compare TUTTI_KEY_FILE: %s on %s and %s 0 of job %.64s (%s) were given "
                              "different ones",
-                             tti_meeting_name(meeting, meeting->where.rank).text, host, meeting->job, tried);
-    return tti_error_set(error, TUTTI_ERR_JOIN, 0, "%s on %s cannot meet rank 0 of job %.64s (%s)%s",
-                         tti_meeting_name(meeting, meeting->where.rank).text, host, meeting->job, tried,
-                         what_to_do(knock));
+                             tti_meeting_name(meeting, meeting->where.rank).text, host, meeting->where.each,
+                             meeting->job, tried);
+    return tti_error_set(error, TUTTI_ERR_JOIN, 0, "%s on %s cannot meet %s 0 of job %.64s (%s)%s",
+                         tti_meeting_name(meeting, meeting->where.rank).text, host, meeting->where.each, meeting->job,
+                         tried, what_to_do(meeting, knock));
 }
 
 /* Returns true if rank 0 has ended: only then will it never open. Ends of other processes are reported to rank 0, on
@@ -160,11 +173,11 @@ static tutti_status root_lost(struct tti_meeting *meeting, int why, tutti_error 
 {
     error->peer = 0;
     if (why == EBADMSG)
-        return tti_error_set(error, TUTTI_ERR_JOIN, 0, "rank 0 of job %s said something that is not understood",
-                             meeting->job);
+        return tti_error_set(error, TUTTI_ERR_JOIN, 0, "%s 0 of job %s said something that is not understood",
+                             meeting->where.each, meeting->job);
     if (why == ENOMEM) return tti_error_set(error, TUTTI_ERR_MEMORY, why, "memory for what all ranks gave ran out");
-    return tti_error_set(error, TUTTI_ERR_JOIN, why == EPIPE ? 0 : why, "rank 0 of job %s ended during the rendezvous",
-                         meeting->job);
+    return tti_error_set(error, TUTTI_ERR_JOIN, why == EPIPE ? 0 : why, "%s 0 of job %s ended during the rendezvous",
+                         meeting->where.each, meeting->job);
 }
 
 static tutti_status give(struct tti_meeting *meeting, const void *mine, size_t bytes, tutti_error *error)
@@ -208,8 +221,8 @@ static tutti_status talk(struct tti_meeting *meeting, struct tti_blobs *all, tut
         TTI_TRY(tti_meeting_check(meeting, error));
         if (tti_now_ns() >= meeting->deadline_ns + TTI_JOIN_GRACE_NS && !end_root(meeting)) {
             error->peer = 0;
-            return tti_error_set(error, TUTTI_ERR_JOIN, 0, "rank 0 of job %.64s at %.100s has not answered in time",
-                                 meeting->job, meeting->place);
+            return tti_error_set(error, TUTTI_ERR_JOIN, 0, "%s 0 of job %.64s at %.100s has not answered in time",
+                                 meeting->where.each, meeting->job, meeting->place);
         }
         struct pollfd polled = {.fd = root->fd, .events = (short)(POLLIN | (sending ? POLLOUT : 0))};
         int poll_ms = tti_poll_ms(meeting->deadline_ns + TTI_JOIN_GRACE_NS);

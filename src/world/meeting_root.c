@@ -74,8 +74,8 @@ static tutti_status open_network(struct tti_meeting *meeting, tutti_error *error
     if (!here) TTI_TRY(tti_door_open(&meeting->door, where->interface, port, port, &list, error));
     if (port != 0 && (here || chosen)) TTI_TRY(tti_door_add(&meeting->door, where->address, &list, error));
     if (list.count == 0)
-        return tti_error_set(error, TUTTI_ERR_JOIN, 0, "rank 0 cannot listen at %.128s: this host has no such address",
-                             where->address);
+        return tti_error_set(error, TUTTI_ERR_JOIN, 0, "%s 0 cannot listen at %.128s: this host has no such address",
+                             where->each, where->address);
     addresses_to_text(&list, meeting->place, sizeof meeting->place);
     return where->publish == NULL ? TUTTI_OK : where->publish(where->context, meeting->place, error);
 }
@@ -89,9 +89,10 @@ static tutti_status check_descriptors(const struct tti_meeting *meeting, tutti_e
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= needed)
         return TUTTI_OK;
     return tti_error_set(error, TUTTI_ERR_LIMIT, EMFILE,
-                         "rank 0 takes about %llu file descriptors to meet the others of job %.64s, but the limit is "
+                         "%s 0 takes about %llu file descriptors to meet the others of job %.64s, but the limit is "
                          "%llu; raise it (ulimit -n)",
-                         (unsigned long long)needed, meeting->job, (unsigned long long)limit.rlim_cur);
+                         meeting->where.each, (unsigned long long)needed, meeting->job,
+                         (unsigned long long)limit.rlim_cur);
 }
 
 tutti_status tti_meeting_open_root(struct tti_meeting *meeting, tutti_error *error)
@@ -189,12 +190,12 @@ static tutti_status too_late(struct tti_meeting *meeting, tutti_error *error)
     if (meeting->door.refusal[0] != '\0')
         snprintf(refused, sizeof refused, "; %s", meeting->door.refusal);
     else if (meeting->door.system_errno != 0)
-        snprintf(refused, sizeof refused, "; rank 0 could not accept connections: %s",
+        snprintf(refused, sizeof refused, "; %s 0 could not accept connections: %s", meeting->where.each,
                  strerror(meeting->door.system_errno));
     error->peer = first;
-    tti_error_set(error, TUTTI_ERR_JOIN, 0, "%s %s of job %.64s %s not come to the rendezvous at %.100s in time%s",
-                  count == 1 ? "rank" : "ranks", ranks, meeting->job, count == 1 ? "has" : "have", meeting->place,
-                  refused);
+    tti_error_set(error, TUTTI_ERR_JOIN, 0, "%s%s %s of job %.64s %s not come to the rendezvous at %.100s in time%s",
+                  meeting->where.each, count == 1 ? "" : "s", ranks, meeting->job, count == 1 ? "has" : "have",
+                  meeting->place, refused);
     if (meeting->where.attempt != 0) error->system_errno = TTI_ATTEMPT_LATE;
     return fail(meeting, error);
 }

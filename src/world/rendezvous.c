@@ -188,6 +188,7 @@ static tutti_status fill(struct tti_meeting *meeting, const struct tti_rendezvou
     snprintf(meeting->job, sizeof meeting->job, "%s", where->job);
     meeting->where.job = meeting->job;
     if (where->ranks_each == 0) meeting->where.ranks_each = 1;
+    if (where->each == NULL) meeting->where.each = "rank";
     meeting->local = is_local(where);
     tti_proof_setup(&meeting->proof, where->key != NULL ? where->key : &none, where->job, where->generation,
                     where->rank, where->size);
@@ -207,7 +208,11 @@ int tti_meeting_first(const struct tti_meeting *meeting, int rank)
 
 struct tti_ranks_name tti_meeting_name(const struct tti_meeting *meeting, int rank)
 {
-    return tti_ranks_name(tti_meeting_first(meeting, rank), meeting->where.ranks_each);
+    struct tti_ranks_name name;
+    if (strcmp(meeting->where.each, "rank") == 0)
+        return tti_ranks_name(tti_meeting_first(meeting, rank), meeting->where.ranks_each);
+    snprintf(name.text, sizeof name.text, "%.16s %d", meeting->where.each, rank);
+    return name;
 }
 
 void tti_meeting_socket(const struct tti_meeting *meeting, char name[TTI_MEETING_SOCKET])
@@ -321,6 +326,15 @@ bool tti_meeting_has_trouble(struct tti_meeting *meeting, tutti_error *error)
     if (!trouble && meeting->where.again) trouble = tti_board_go_on(meeting->where.board, error) != TUTTI_OK;
     meeting->failed |= trouble;
     return trouble;
+}
+
+void tti_meeting_take(struct tti_meeting *meeting, int *fds)
+{
+    int count = meeting->where.rank == 0 ? meeting->where.size : 1;
+    for (int i = 0; i < count; i++) {
+        fds[i] = meeting->members[i].fd;
+        meeting->members[i].fd = -1;
+    }
 }
 
 void tti_meeting_close(struct tti_meeting *meeting)

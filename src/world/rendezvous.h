@@ -27,6 +27,7 @@ struct tti_rendezvous {
     const char *job; /* all ranks give the same one */
     int rank, size;
     int ranks_each;      /* for messages, if those that meet are processes: the ranks of each; 0: one */
+    const char *each;    /* for messages: what those that meet are, such as "node"; NULL: ranks */
     uint32_t generation; /* as in struct tti_sequel: processes of another generation meet elsewhere */
     uint32_t attempt;    /* as in struct tti_sequel: processes of another attempt meet elsewhere */
     bool again;          /* they have met before, to form a world that they form anew */
@@ -76,6 +77,9 @@ void tti_meeting_abandon(struct tti_meeting *meeting, const tutti_error *why);
 /* Called between two exchanges; does not wait. Returns true if a rank has abandoned the meeting or is gone, with *error
  * as the next exchange would set it. */
 bool tti_meeting_has_trouble(struct tti_meeting *meeting, tutti_error *error);
+/* Hands the connections over after an exchange over tcp, to the caller: on rank 0 one for each rank, by its number, its own
+ * is -1; elsewhere one, to rank 0. What follows is to close the meeting. */
+void tti_meeting_take(struct tti_meeting *meeting, int *fds);
 void tti_meeting_close(struct tti_meeting *meeting); /* NULL is ignored */
 /* Compares clocks by some more exchanges: sets what must be added to this process's clock to get rank 0's, the same for
  * processes that share a clock; 0 if they may share rank 0's. */

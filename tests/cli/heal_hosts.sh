@@ -143,7 +143,7 @@ fi
 
 # ---- A host that hears its launcher once, and never again
 mkfifo input && exec 9<>input
-printf '%s\n' 'tutti 3' 'host a' "folder $DIR" 'job once' 'node 0' 'nodes 2' 'first 0' 'world 2' 'port 29500' 'master 127.0.0.1' \
+printf '%s\n' 'tutti 4' 'host a' "folder $DIR" 'job once' 'node 0' 'nodes 2' 'first 0' 'world 2' 'port 29500' 'master 127.0.0.1' \
     'arg run' 'arg --nproc-per-node' 'arg 1' 'arg --keep-going' 'arg --' 'arg sleep' 'arg 60' 'go' >&9
 timeout -k 1 40 "$TUTTI" run --from-stdin <&9 >out.txt 2>err.txt
 check 'heard once: its ranks are ended' 1 "$?"
@@ -160,6 +160,4 @@ matches 'used up: said' 'is not started again: all restarts are used up' "$ERR"
 refused 'needs --hosts' run --spare 1 --max-restarts 1 true
 refused '--spare needs --max-restarts' run --hosts a,b --spare 1 true
 refused '--spare 2 of 2 hosts leaves none' run --hosts a,b --spare 2 --max-restarts 1 true
-tool key key
-refused 'start them by --hosts' run --nnodes 2 --node-rank 0 --master-addr localhost --key-file key --max-restarts 1 true
 finish
