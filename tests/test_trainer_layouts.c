@@ -224,7 +224,7 @@ static void test_mesh(int data, int shard, int pipe, int tensor)
             struct trial trial = {.ranks = data * shard * pipe * tensor,
                                   .mesh = mesh,
                                   .zero = zero,
-                                  .pipeline = tables[table],
+                                  .pipeline = pipe > 1 ? tables[table] : NULL,
                                   .threads = 1 + table % 2,
                                   .accumulate = 1 + (data * shard < 4 && table % 2)};
             if (table == 2) trial.accumulate = 1;

@@ -231,7 +231,23 @@ static void test_refused(void)
         {{.ranks = 2, .mesh = "pipe=2", .pipeline = "1f2b"}, TUTTI_ERR_ARGUMENT, "none of gpipe, 1f1b"},
         {{.ranks = 2, .mesh = "pipe=2", .stages = "h.0.attn"}, TUTTI_ERR_OPTION, "in the middle of a residual branch"},
         {{.ranks = 2, .mesh = "pipe=2", .stages = "h.9.ln_1"}, TUTTI_ERR_OPTION, "no layer of that name"},
-        {{.ranks = 2, .mesh = "pipe=2", .stages = "h.0.ln_1,ln_f"}, TUTTI_ERR_OPTION, "need the names of 1 layers"},
+        {{.ranks = 2, .mesh = "pipe=2", .stages = "h.0.ln_1,ln_f"}, TUTTI_ERR_OPTION, "need the name of 1 layer,"},
+        {{.ranks = 16, .mesh = "pipe=16", .pipeline = "interleaved"},
+         TUTTI_ERR_ARGUMENT,
+         "pipe=16 × 2 chunks is 32 stages; this model can be cut into 9; pipe=4 at most"},
+        {{.ranks = 8, .mesh = "data=2,pipe=4", .pipeline = "interleaved", .accumulate = 2},
+         TUTTI_ERR_ARGUMENT,
+         "interleaved: 2 micro-batches are no multiple of pipe=4; 4 with --grains 16 --batch 16 would do"},
+        {{.ranks = 4, .mesh = "pipe=4", .pipeline = "interleaved", .micro = 9},
+         TUTTI_ERR_ARGUMENT,
+         "9 micro-batches in each of 1 pass are more than the 8 grains of a rank; --micro 8 or --micro 12 --grains 12 "
+         "allows it"},
+        {{.ranks = 8, .mesh = "data=8", .pipeline = "zb-h1"},
+         TUTTI_ERR_ARGUMENT,
+         "pipeline zb-h1 needs stages: give a mesh with pipe=2"},
+        {{.ranks = 1, .mesh = "", .pipeline = "bogus"}, TUTTI_ERR_ARGUMENT, "none of gpipe, 1f1b"},
+        {{.ranks = 2, .mesh = "", .micro = 4}, TUTTI_ERR_ARGUMENT, "micro 4 needs stages"},
+        {{.ranks = 2, .mesh = "", .stages = "h.1.ln_1"}, TUTTI_ERR_ARGUMENT, "stages h.1.ln_1 needs stages"},
     };
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++)
         run(refusals[i].trial.ranks, run_refused, &refusals[i]);

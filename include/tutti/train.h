@@ -478,12 +478,14 @@ TUTTI_API tutti_shards *tutti_shards_at(tutti_shards *shards, const char *file, 
     X(loss, TEXT, "cross_entropy", 0, 0, "of the mlp: cross_entropy (targets are classes) or mse")                     \
     X(batch_norm, BOOL, "0", 0, 1, "of the mlp: batch norm behind each hidden layer, over the batch of all ranks")     \
     X(batch, INT, "16", 1, 16777216, "samples of a step, over all ranks")                                              \
-    X(pipeline, TEXT, "1f1b", 0, 0,                                                                                    \
-      "with pipe in the mesh, who does what when: gpipe, 1f1b, interleaved, zb-h1, zb-v or a file with a table")       \
+    X(pipeline, TEXT, "", 0, 0,                                                                                        \
+      "with pipe in the mesh, who does what when: gpipe, 1f1b, interleaved, zb-h1, zb-v or a file with a table; "      \
+      "\"\": 1f1b")                                                                                                    \
     X(micro, INT, "0", 0, 1048576,                                                                                     \
-      "micro-batches of a rank's part of the batch; 0: as many as it has grains, up to 4 for each stage")              \
+      "with pipe, micro-batches of a rank's part of the batch; 0: as many as it has grains, up to 4 for each stage")   \
     X(stages, TEXT, "", 0, 0,                                                                                          \
-      "layers that each stage but the first begins with, such as h.2.ln_1,ln_f; \"\": balanced by what is measured")   \
+      "with pipe, layers that each stage but the first begins with, such as h.2.ln_1,ln_f; \"\": balanced by what is " \
+      "measured")                                                                                                      \
     X(grains, INT, "0", 0, 4096,                                                                                       \
       "parts of the batch that the result depends on instead of the ranks; 0: up to 16, a power of two")               \
     X(fast, BOOL, "0", 0, 1, "no grains: faster, and other ranks give other bits")                                     \
@@ -602,8 +604,8 @@ TUTTI_API tutti_status tutti_trainer_validate(tutti_trainer *trainer, double *lo
 TUTTI_API tutti_status tutti_trainer_save(tutti_trainer *trainer);
 /* Waits until a save in the background has ended. If it has failed and nobody was told yet, its status; else OK. */
 TUTTI_API tutti_status tutti_trainer_save_wait(tutti_trainer *trainer);
-/* Collective: rank 0 draws the last step as SVG, as tutti_pipeline_picture does: its pipeline, or without one the
- * passes of all ranks. `stream` (NULL: nothing is drawn) counts there only. ERR_ARGUMENT: no step was taken. */
+/* Collective: rank 0 draws the last step as SVG, as tutti_pipeline_picture does: what all ranks did, with a
+ * pipeline the steps of its table, without one their passes. `stream` (NULL: nothing is drawn) counts there only. ERR_ARGUMENT: no step was taken. */
 TUTTI_API tutti_status tutti_trainer_timeline(tutti_trainer *trainer, const char *title, FILE *stream);
 /* The next step tells all ranks. May be called from a signal handler. */
 TUTTI_API void tutti_trainer_stop(tutti_trainer *trainer);
@@ -626,6 +628,7 @@ typedef struct tutti_train_about {
     size_t copy_bytes;   /* copies for going on after a loss: of what this rank has, and of what another one has */
     /* after a loss: "memory", "start", "servers", or the checkpoint's path; NULL: there was none since the trainer was made */
     const char *restored_from;
+    const char *pipeline; /* the name or file of its table; NULL: the model is not in stages */
 } tutti_train_about;
 
 TUTTI_API void tutti_trainer_describe(const tutti_trainer *trainer, tutti_train_about *about);

@@ -34,7 +34,7 @@ static const struct cli_flag train_flags[] = {
      .offset = offsetof(struct train_values, plot),
      .value = "FILE"},
     {.row = {"timeline", TUTTI_OPTION_TEXT, "", 0, 0,
-             "draw the last step as SVG, as measured: who did what when, in a pipeline or on all ranks"},
+             "draw the last step as SVG, as measured: what each rank did when"},
      .offset = offsetof(struct train_values, timeline),
      .value = "FILE"},
     {.row =
@@ -166,6 +166,8 @@ static int read_values(int argc, char **argv, struct train_words *words)
     if (cli_is_stdout(values.timeline)) return cli_refuse("train", "--timeline needs a file");
     if (values.options.resume && values.options.save[0] == '\0')
         return cli_refuse("train", "--resume needs --save: the folder of the checkpoints to go on from");
+    if (values.options.save_every > 0 && values.options.save[0] == '\0')
+        return cli_refuse("train", "--save-every needs --save: the folder that checkpoints are written into");
     if (values.drill[0] != '\0' && values.options.resume)
         return cli_refuse("train", "--drill trains from the start, twice; leave out --resume");
     status = train_read_drill(&values);

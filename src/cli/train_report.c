@@ -266,7 +266,7 @@ static void print_summary(const struct train_report *report, const tutti_trainer
                       100 * report->all_comm_seconds / report->all_seconds);
     if (report->all_steps > 0 && !isnan(report->all_idle))
         (void)fprintf(report->text, "pipeline %s: idle for %.1f%% of a step's time, by the table %.1f%%\n",
-                      report->values->options.pipeline, 100 * report->all_idle / report->all_steps,
+                      about.pipeline, 100 * report->all_idle / report->all_steps,
                       100 * report->all_predicted_idle / report->all_steps);
     if (report->all_steps > 0 && report->values->options.staleness > 0)
         (void)fprintf(report->text, "between a pull and the push after it %.2f updates of others, %.2f steps ahead\n",

@@ -214,10 +214,9 @@ static int draw_timeline(const struct loop *loop)
     tutti_train_about about;
     tutti_trainer_describe(loop->trainer, &about);
     char title[300];
-    const bool piped = strstr(asked->options.mesh, "pipe=") != NULL;
     (void)snprintf(title, sizeof title, "%s, step %llu%s%s%s%s: seconds as measured", asked->options.model,
                    (unsigned long long)about.step, asked->options.mesh[0] == '\0' ? "" : ", ", asked->options.mesh,
-                   piped ? ", " : "", piped ? asked->options.pipeline : "");
+                   about.pipeline == NULL ? "" : ", ", about.pipeline == NULL ? "" : about.pipeline);
     FILE *file = loop->report != NULL ? fopen(path, "we") : NULL;
     tutti_status status = tutti_trainer_timeline(loop->trainer, title, file);
     if (status != TUTTI_OK) return failed(loop, tutti_trainer_error(loop->trainer));
@@ -235,7 +234,7 @@ static void time_grains(tutti_comm *world, const struct train_report *report)
     tutti_error error;
     double best = INFINITY;
     if (report != NULL) release_signals();
-    options.fast = options.resume = 0;
+    options.fast = options.resume = options.save_async = 0;
     options.save = "";
     if (tutti_trainer_create(world, &options, &trainer, &error) != TUTTI_OK) {
         if (report != NULL) (void)fprintf(report->text, "the same with grains could not be timed: %s\n", error.text);

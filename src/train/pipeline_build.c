@@ -103,6 +103,13 @@ const char *tutti_pipeline_names(size_t index)
 
 /* ---- Building one ---------------------------------------------------------------------------------------------- */
 
+int tti_pipeline_usual_chunks(const char *name)
+{
+    for (size_t i = 0; i < TABLES; i++)
+        if (strcmp(name, tables[i].name) == 0) return tables[i].chunks;
+    return 1;
+}
+
 static tutti_status find_table(const char *name, const struct table **table, tutti_error *error)
 {
     const char *names[TABLES];
@@ -141,8 +148,8 @@ static tutti_status check_micros(const struct table *table, int ranks, int micro
     char smaller[32] = "";
     if (below > 0) (void)snprintf(smaller, sizeof smaller, "%d or ", below);
     return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
-                         "interleaved: %d micro-batches are no multiple of pipe=%d; %s%d would do", micros, ranks,
-                         smaller, below + ranks);
+                         "interleaved: %d micro-batch%s no multiple of pipe=%d; %s%d would do", micros,
+                         micros == 1 ? " is" : "es are", ranks, smaller, below + ranks);
 }
 
 static bool fill_all(struct tutti_pipeline *pipeline, const struct table *table)
@@ -180,8 +187,8 @@ static tutti_status build(const struct table *table, int ranks, int chunks, int 
     (void)snprintf(made->name, sizeof made->name, "%s", table->name);
     if (!fill_all(made, table)) {
         tutti_pipeline_free(made);
-        return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "%s: no memory for %d micro-batches of %d ranks", table->name,
-                             micros, ranks);
+        return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "%s: no memory for %d micro-batch%s of %d ranks", table->name,
+                             micros, micros == 1 ? "" : "es", ranks);
     }
     *pipeline = made;
     return TUTTI_OK;

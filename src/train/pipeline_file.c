@@ -121,9 +121,9 @@ static tutti_status check_settings(struct reader *reader, tutti_error *error)
     if (steps * STEP_BYTES <= reader->end - reader->at + SMALL) return TUTTI_OK;
     return tti_error_set(
         error, TUTTI_ERR_ARGUMENT, 0,
-        "%s: %d ranks, %d chunks and %d micro-batches need %lld steps at least, and what follows is too "
+        "%s: %d ranks, %d chunks and %d micro-batch%s need %lld steps at least, and what follows is too "
         "short for them",
-        who, reader->ranks, reader->chunks, reader->micros, (long long)steps);
+        who, reader->ranks, reader->chunks, reader->micros, reader->micros == 1 ? "" : "es", (long long)steps);
 }
 
 static tutti_status read_stages(struct reader *reader, tutti_error *error)

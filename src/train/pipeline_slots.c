@@ -116,7 +116,8 @@ static tutti_status make_chunk(struct tutti_pipeline_runner *runner, int number,
     tti_free(last);
     tti_free(free_slots);
     if (!fine)
-        return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "pipeline: no memory for lists of %zu micro-batches", micros);
+        return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "pipeline: no memory for lists of %zu micro-batch%s", micros,
+                             micros == 1 ? "" : "es");
     return make_memory(runner, chunk, error);
 }
 

@@ -31,8 +31,8 @@ tutti_status tti_pipeline_check_sizes(const char *who, int ranks, int chunks, in
                              "%s: %d ranks with %d chunks each are %lld stages; %d can be, which is %d chunks each",
                              who, ranks, chunks, (long long)stages, TTI_PIPELINE_CELLS_MOST,
                              TTI_PIPELINE_CELLS_MOST / ranks);
-    return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "%s: %d micro-batches through %lld stages; at most %lld can be",
-                         who, micros, (long long)stages, (long long)most);
+    return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "%s: %d micro-batch%s through %lld stages; at most %lld can be",
+                         who, micros, micros == 1 ? "" : "es", (long long)stages, (long long)most);
 }
 
 /* ---- Making one ------------------------------------------------------------------------------------------------ */

@@ -41,6 +41,14 @@ static inline size_t tti_pipeline_cell(const struct tutti_pipeline *pipeline, in
 }
 
 /* Refuses numbers that no table can have. `who`: the beginning of the sentence. */
+/* Draws a table or times of it, with a line of text below the title. */
+void tti_pipeline_picture(const tutti_pipeline *pipeline, const tutti_pipeline_span *spans, const char *title,
+                          const char *about, FILE *stream);
+/* Writes that line: `ranks`, and the micro-batches and stages of a table. */
+enum { TTI_PIPELINE_ABOUT = 200 };
+const char *tti_pipeline_about(const tutti_pipeline *pipeline, const char *ranks, char text[TTI_PIPELINE_ABOUT]);
+/* Returns the chunks of a rank in a table with that name, if none are given. */
+int tti_pipeline_usual_chunks(const char *name);
 tutti_status tti_pipeline_check_sizes(const char *who, int ranks, int chunks, int micros, tutti_error *error);
 
 /* Reads a table from text; `path` is for messages. */

@@ -67,41 +67,7 @@ tutti_status tti_trainer_end(struct tutti_trainer *t, const char *call, tutti_st
     return status;
 }
 
-/* ---- Options --------------------------------------------------------------------------------------------------- */
-
-static tutti_status check_texts(const tutti_train_options *o, tutti_error *error)
-{
-    char unused[TTI_TRAIN_TEXT];
-    if (o->struct_size == 0)
-        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
-                             "no options are given, or tutti_train_options_init was not called for them");
-    for (size_t i = 0; i < tti_train_row_count; i++)
-        if (tti_train_text(o, &tti_train_rows[i], unused) == NULL)
-            return tti_error_set(error, TUTTI_ERR_OPTION, 0, "%s is NULL; \"\" leaves it out",
-                                 tti_train_rows[i].row.name);
-    return TUTTI_OK;
-}
-
-static tutti_status check_options(const tutti_train_options *o, tutti_error *error)
-{
-    static const char *const models[] = {"gpt", "mlp"}, *const losses[] = {"cross_entropy", "mse"};
-    TTI_TRY(check_texts(o, error));
-    TTI_TRY(tti_option_word("model", o->model, models, 2, error));
-    if (strcmp(o->model, "mlp") == 0) TTI_TRY(tti_option_word("loss", o->loss, losses, 2, error));
-    if (o->recompute && strcmp(o->model, "gpt") != 0)
-        return tti_error_set(
-            error, TUTTI_ERR_OPTION, 0,
-            "recompute: an %s has no residual branches to compute again; --accumulate needs less memory "
-            "for activations too",
-            o->model);
-    TTI_TRY(tti_trainer_check_batch_norm(o, error));
-    if (o->grains > o->batch && !o->fast)
-        return tti_error_set(error, TUTTI_ERR_OPTION, 0,
-                             "%lld grains are more than the %lld samples of a batch: a grain needs a sample; "
-                             "--grains %lld or --batch %lld would do",
-                             (long long)o->grains, (long long)o->batch, (long long)o->batch, (long long)o->grains);
-    return TUTTI_OK;
-}
+/* ---- Data and model -------------------------------------------------------------------------------------------- */
 
 static tutti_schedule schedule_of(const tutti_train_options *o)
 {
@@ -121,8 +87,6 @@ size_t tti_train_grains(const tutti_train_options *o)
     while (grains < USUAL && 2 * grains <= (size_t)o->batch) grains *= 2;
     return grains;
 }
-
-/* ---- Data and model -------------------------------------------------------------------------------------------- */
 
 static tutti_status open_data(struct tutti_trainer *t, tutti_error *error)
 {
@@ -430,28 +394,11 @@ static tutti_status make_shared(struct tutti_trainer *t, tutti_error *error)
     return tti_trainer_take_folder(t, error);
 }
 
-static tutti_status read_mesh(struct tutti_trainer *t, tutti_error *error)
-{
-    TTI_TRY(check_options(&t->options, error));
-    TTI_TRY(tti_trainer_server_check(t, error));
-    TTI_TRY(tti_trainer_mesh_read(t->options.mesh, t->world_size, &t->mesh, error));
-    TTI_TRY(tti_trainer_check_type(t, error));
-    if (t->mesh.sizes[TTI_MESH_SHARD] > 1 && t->options.zero == 0)
-        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
-                             "mesh %.64s: zero says what shard shares out: give zero 1, 2 or 3", t->options.mesh);
-    if (t->options.sequence && t->mesh.sizes[TTI_MESH_TENSOR] == 1)
-        return tti_error_set(
-            error, TUTTI_ERR_ARGUMENT, 0,
-            "sequence: rows are shared out among ranks along tensor; give a mesh with tensor=2 or more, "
-            "or leave it out");
-    return TUTTI_OK;
-}
-
 /* Finds the ranks that share the batch. Without a mesh ranks need not meet for that: they tell each other of failures
  * later. */
 static tutti_status make_mesh(struct tutti_trainer *t, tutti_error *error)
 {
-    tutti_status status = read_mesh(t, error);
+    tutti_status status = tti_trainer_read_options(t, error);
     bool asked = t->options.mesh != NULL && t->options.mesh[0] != '\0';
     if (asked) status = tti_agree(tti_trainer_comm(t), status, error);
     TTI_TRY(status);

@@ -27,7 +27,8 @@ struct tti_timeline {
     tutti_pipeline_span *spans; /* [room], in seconds from the step's begin on */
     int count, room;
     int64_t began_ns;
-    double seconds; /* until all ranks knew the losses; 0: no step was made */
+    double run_began; /* with a pipe: when its last run began */
+    double seconds;   /* until all ranks knew the losses; 0: no step was made */
 };
 
 struct tutti_trainer {
@@ -146,6 +147,7 @@ tutti_status tti_timeline_make(struct tutti_trainer *trainer, tutti_error *error
 void tti_timeline_begin(struct tutti_trainer *trainer);
 void tti_timeline_add(struct tutti_trainer *trainer, int64_t began_ns);
 void tti_timeline_end(struct tutti_trainer *trainer);
+void tti_timeline_run(struct tutti_trainer *trainer, int64_t began_ns); /* a run of the pipe began then */
 
 /* Does forward and backward of this rank's part of the batch (trainer_passes.c). */
 tutti_status tti_trainer_backward(struct tutti_trainer *trainer);
@@ -168,6 +170,8 @@ tutti_status tti_trainer_make_scratch(struct tutti_trainer *trainer, tutti_error
 /* Returns the cells that a rank of those that share the batch has in one pass. */
 struct tti_span tti_pass_cells(const struct tutti_trainer *trainer, int pass, int rank);
 
+/* Checks the options, and reads the mesh, for this number of ranks (trainer_options.c). */
+tutti_status tti_trainer_read_options(struct tutti_trainer *trainer, tutti_error *error);
 /* Returns true if weights have 16 bits (trainer_type.c). check_type: ERR_OPTION if there is no such type. */
 bool tti_trainer_is_bf16(const struct tutti_trainer *trainer);
 tutti_status tti_trainer_check_type(const struct tutti_trainer *trainer, tutti_error *error);

@@ -16,7 +16,8 @@ tutti_status tti_trainer_make_scratch(struct tutti_trainer *t, tutti_error *erro
         t->scratch[depth] = tti_calloc_aligned(bytes);
         if (t->scratch[depth] == NULL)
             return tti_error_set(error, TUTTI_ERR_MEMORY, 0,
-                                 "no memory to sum the gradients of %d micro-batches or passes", t->micros.count);
+                                 "no memory to sum the gradients of %d micro-batch%s or pass%s", t->micros.count,
+                                 t->micros.count == 1 ? "" : "es", t->micros.count == 1 ? "" : "es");
     }
     return TUTTI_OK;
 }

@@ -12,11 +12,17 @@
 #include "nn/sequence.h"
 #include "train/ddp.h"
 #include "train/pipeline_run.h"
+#include "train/pipeline_table.h"
 #include "train/trainer.h"
 #include <errno.h>
 #include <string.h>
 
 /* ---- The table ------------------------------------------------------------------------------------------------- */
+
+const char *tti_trainer_table(const struct tutti_trainer *t)
+{
+    return t->options.pipeline[0] == '\0' ? "1f1b" : t->options.pipeline;
+}
 
 static bool is_named(const char *name)
 {
@@ -25,40 +31,102 @@ static bool is_named(const char *name)
     return false;
 }
 
+static int64_t rank_grains(const struct tutti_trainer *t)
+{
+    return ((int64_t)t->cells + t->size - 1) / t->size;
+}
+
 /* Returns the most micro-batches that a rank can have: by its grains, and how often it runs the table in a step. */
 static int64_t most_micros(const struct tutti_trainer *t)
 {
-    int64_t grains = ((int64_t)t->cells + t->size - 1) / t->size;
-    return grains / t->options.accumulate;
+    return rank_grains(t) / t->options.accumulate;
 }
 
 static int64_t usual_micros(const struct tutti_trainer *t, const char *name)
 {
     int64_t pipe = t->mesh.sizes[TTI_MESH_PIPE], micros = most_micros(t);
     if (micros > 4 * pipe) micros = 4 * pipe;
-    if (strcmp(name, "interleaved") == 0) micros -= micros % pipe;
+    if (strcmp(name, "interleaved") == 0 && micros > pipe) micros -= micros % pipe;
     return micros < 1 ? 1 : micros;
 }
 
+/* Writes the options that give a rank so many micro-batches: "--grains 16 --batch 16". */
+static const char *enough_grains(const struct tutti_trainer *t, int64_t micros, char text[80])
+{
+    const int64_t needed = micros * t->options.accumulate * t->size;
+    int used = snprintf(text, 80, "--grains %lld", (long long)needed);
+    if (needed > t->options.batch) (void)snprintf(text + used, 80 - (size_t)used, " --batch %lld", (long long)needed);
+    return text;
+}
+
+/* Refuses the number of micro-batches, which come in groups of `group`, and says which numbers would do. */
+static tutti_status too_many_micros(const struct tutti_trainer *t, int64_t micros, int64_t group, tutti_error *error)
+{
+    const int64_t each = t->options.accumulate, most = most_micros(t) / group * group,
+                  wanted = (micros + group - 1) / group * group;
+    char fewer[48] = "", more[48] = "", grains[80];
+    if (most > 0) (void)snprintf(fewer, sizeof fewer, "--micro %lld or ", (long long)most);
+    if (wanted != micros) (void)snprintf(more, sizeof more, "--micro %lld ", (long long)wanted);
+    return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                         "%lld micro-batch%s in each of %lld pass%s are more than the %lld grain%s of a rank; "
+                         "%s%s%s allows it",
+                         (long long)micros, micros == 1 ? "" : "es", (long long)each, each == 1 ? "" : "es",
+                         (long long)rank_grains(t), rank_grains(t) == 1 ? "" : "s", fewer, more,
+                         enough_grains(t, wanted, grains));
+}
+
+/* Refuses micro-batches that do not go into groups, and says which numbers would do. */
+static tutti_status no_groups(const struct tutti_trainer *t, int64_t micros, int64_t group, tutti_error *error)
+{
+    const int64_t below = micros / group * group, above = below + group;
+    char smaller[32] = "", grains[80], with[96] = "";
+    if (below > 0) (void)snprintf(smaller, sizeof smaller, "%lld or ", (long long)below);
+    if (above > most_micros(t)) (void)snprintf(with, sizeof with, " with %s", enough_grains(t, above, grains));
+    return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                         "%s: %lld micro-batch%s no multiple of pipe=%lld; %s%lld%s would do", tti_trainer_table(t),
+                         (long long)micros, micros == 1 ? " is" : "es are", (long long)group, smaller, (long long)above,
+                         with);
+}
+
+/* Makes a table with a name, after checking the stages, then the grains, and then if micro-batches go into groups. */
 static tutti_status build_table(struct tutti_trainer *t, struct tti_trainer_pipeline *made, tutti_error *error)
 {
-    const char *name = t->options.pipeline;
-    int pipe = t->mesh.sizes[TTI_MESH_PIPE];
-    int64_t micros = t->options.micro > 0 ? t->options.micro : usual_micros(t, name);
+    const char *name = tti_trainer_table(t);
+    const int pipe = t->mesh.sizes[TTI_MESH_PIPE];
+    const int64_t micros = t->options.micro > 0 ? t->options.micro : usual_micros(t, name),
+                  group = strcmp(name, "interleaved") == 0 ? pipe : 1;
+    TTI_TRY(tti_stages_fit(t, pipe, tti_pipeline_usual_chunks(name), error));
+    if (micros > most_micros(t)) return too_many_micros(t, micros, group, error);
+    if (micros % group != 0) return no_groups(t, micros, group, error);
     return tutti_pipeline_build(name, pipe, 0, (int)micros, &made->table, error);
+}
+
+/* Reads a table from a file. */
+static tutti_status read_file(const char *path, tutti_pipeline **table, tutti_error *error)
+{
+    tutti_error why;
+    tutti_status status = tutti_pipeline_read(path, table, &why);
+    if (status == TUTTI_OK) return TUTTI_OK;
+    return tti_error_set(error, status, 0,
+                         "pipeline %.80s: it is none of gpipe, 1f1b, interleaved, zb-h1, zb-v, nor a file with a "
+                         "table: %.300s",
+                         path, why.text);
+}
+
+tutti_status tti_trainer_pipeline_known(const char *name, tutti_error *error)
+{
+    tutti_pipeline *table = NULL;
+    if (is_named(name)) return TUTTI_OK;
+    TTI_TRY(read_file(name, &table, error));
+    tutti_pipeline_free(table);
+    return TUTTI_OK;
 }
 
 static tutti_status read_table(struct tutti_trainer *t, struct tti_trainer_pipeline *made, tutti_error *error)
 {
     const char *path = t->options.pipeline;
-    tutti_error why;
     tutti_pipeline_about about = {.struct_size = sizeof about};
-    tutti_status status = tutti_pipeline_read(path, &made->table, &why);
-    if (status != TUTTI_OK)
-        return tti_error_set(error, status, 0,
-                             "pipeline %.80s: it is none of gpipe, 1f1b, interleaved, zb-h1, zb-v, nor a file with a "
-                             "table: %.300s",
-                             path, why.text);
+    TTI_TRY(read_file(path, &made->table, error));
     tutti_pipeline_describe(made->table, &about);
     if (about.ranks != t->mesh.sizes[TTI_MESH_PIPE])
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
@@ -66,23 +134,9 @@ static tutti_status read_table(struct tutti_trainer *t, struct tti_trainer_pipel
                              about.ranks, t->mesh.sizes[TTI_MESH_PIPE], about.ranks);
     if (t->options.micro > 0 && t->options.micro != about.micros)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
-                             "pipeline %.200s: the table has %d micro-batches, not %lld; leave --micro out", path,
-                             about.micros, (long long)t->options.micro);
+                             "pipeline %.200s: the table has %d micro-batch%s, not %lld; leave --micro out", path,
+                             about.micros, about.micros == 1 ? "" : "es", (long long)t->options.micro);
     return TUTTI_OK;
-}
-
-/* Refuses the number, and says which numbers would do. */
-static tutti_status too_many_micros(const struct tutti_trainer *t, int micros, tutti_error *error)
-{
-    const int64_t most = most_micros(t), each = t->options.accumulate, needed = micros * each * t->size;
-    char fewer[48] = "", batch[48] = "";
-    if (most > 0) (void)snprintf(fewer, sizeof fewer, "--micro %lld or ", (long long)most);
-    if (needed > t->options.batch) (void)snprintf(batch, sizeof batch, " --batch %lld", (long long)needed);
-    return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
-                         "%d micro-batches in each of %lld pass%s are more than the %lld grains of a rank; "
-                         "%s--grains %lld%s allows it",
-                         micros, (long long)each, each == 1 ? "" : "es",
-                         (long long)(((int64_t)t->cells + t->size - 1) / t->size), fewer, (long long)needed, batch);
 }
 
 static tutti_status check_table(const struct tutti_trainer *t, const struct tti_trainer_pipeline *made,
@@ -92,13 +146,13 @@ static tutti_status check_table(const struct tutti_trainer *t, const struct tti_
     tutti_error why;
     tutti_status status = tutti_pipeline_check(made->table, NULL, 0, &verdict, &why);
     if (status != TUTTI_OK)
-        return tti_error_set(error, status, 0, "pipeline %.120s: %.340s", t->options.pipeline, why.text);
+        return tti_error_set(error, status, 0, "pipeline %.120s: %.340s", tti_trainer_table(t), why.text);
     if (!verdict.ordered)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
                              "pipeline %.200s: the weights of a stage do not come in the order of micro-batches, in "
                              "which their gradients are summed",
-                             t->options.pipeline);
-    return made->about.micros > most_micros(t) ? too_many_micros(t, made->about.micros, error) : TUTTI_OK;
+                             tti_trainer_table(t));
+    return made->about.micros > most_micros(t) ? too_many_micros(t, made->about.micros, 1, error) : TUTTI_OK;
 }
 
 tutti_status tti_trainer_pipeline_plan(struct tutti_trainer *t, tutti_error *error)
@@ -109,7 +163,7 @@ tutti_status tti_trainer_pipeline_plan(struct tutti_trainer *t, tutti_error *err
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
                              "a pipeline works on grains: fast and pipe=%d do not go together; leave one of them out",
                              t->mesh.sizes[TTI_MESH_PIPE]);
-    TTI_TRY(is_named(t->options.pipeline) ? build_table(t, made, error) : read_table(t, made, error));
+    TTI_TRY(is_named(tti_trainer_table(t)) ? build_table(t, made, error) : read_table(t, made, error));
     made->about.struct_size = sizeof made->about;
     tutti_pipeline_describe(made->table, &made->about);
     return check_table(t, made, error);

@@ -42,6 +42,10 @@ struct tti_trainer_pipeline {
     double idle, predicted_idle;  /* summed over the runs of a step */
 };
 
+/* Returns the name, or the file, of the table that the options ask for. */
+const char *tti_trainer_table(const struct tutti_trainer *trainer);
+/* Refuses what is neither the name of a table nor a file with one. */
+tutti_status tti_trainer_pipeline_known(const char *name, tutti_error *error);
 /* Makes the options' table, and checks that it fits mesh and grains. */
 tutti_status tti_trainer_pipeline_plan(struct tutti_trainer *trainer, tutti_error *error);
 /* Collective: cuts the model, and keeps this rank's layers of it. */
@@ -70,6 +74,8 @@ bool tti_unit_is_new(const tutti_model *model, int layer, int *like);
 tutti_status tti_layers_measure(const struct tutti_trainer *trainer, struct tti_layers layers, int grains,
                                 tutti_pipeline_times *times);
 
+/* Refuses more stages than the model can be cut into. */
+tutti_status tti_stages_fit(const struct tutti_trainer *trainer, int pipe, int chunks, tutti_error *error);
 /* Cuts the model into so many stages: as `given` says, or so that the slowest stage takes as little time as possible.
  * Collective over the trainer's comm. */
 tutti_status tti_stages_cut(struct tutti_trainer *trainer, int stages, struct tti_layers *ranges, tutti_error *error);

@@ -56,7 +56,8 @@ void tutti_trainer_describe(const tutti_trainer *t, tutti_train_about *about)
                                  .communication_bytes = communication_bytes(t),
                                  .saving_bytes = tti_background_bytes(t),
                                  .copy_bytes = tti_copies_bytes(t),
-                                 .restored_from = t->restored_from[0] == '\0' ? NULL : t->restored_from};
+                                 .restored_from = t->restored_from[0] == '\0' ? NULL : t->restored_from,
+                                 .pipeline = t->pipeline == NULL ? NULL : tti_trainer_table(t)};
 }
 
 /* ---- Plans ----------------------------------------------------------------------------------------------------- */

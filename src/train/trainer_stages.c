@@ -305,8 +305,8 @@ static tutti_status cut_as_given(const struct tutti_trainer *t, int stages, stru
         if (stage >= stages || length == 0)
             return tti_error_set(
                 error, TUTTI_ERR_OPTION, 0,
-                "stages %.200s: %d stages need the names of %d layers, where each but the first begins",
-                t->options.stages, stages, stages - 1);
+                "stages %.200s: %d stages need the name%s of %d layer%s, where each but the first begins",
+                t->options.stages, stages, stages == 2 ? "" : "s", stages - 1, stages == 2 ? "" : "s");
         if (layer <= ranges[stage - 1].lo || !tutti_model_cut(t->model, layer))
             return tti_error_set(error, TUTTI_ERR_OPTION, 0, "stages %.200s: no stage can begin with '%.*s': %s",
                                  t->options.stages, (int)length, word,
@@ -320,17 +320,21 @@ static tutti_status cut_as_given(const struct tutti_trainer *t, int stages, stru
     return TUTTI_OK;
 }
 
+tutti_status tti_stages_fit(const struct tutti_trainer *t, int pipe, int chunks, tutti_error *error)
+{
+    const int units = tti_units(t->model), most = units / chunks;
+    char fewer[32] = "";
+    if ((int64_t)pipe * chunks <= units) return TUTTI_OK;
+    if (most > 0) (void)snprintf(fewer, sizeof fewer, "; pipe=%d at most", most);
+    return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                         "pipe=%d × %d chunk%s is %lld stages; this model can be cut into %d%s", pipe, chunks,
+                         chunks == 1 ? "" : "s", (long long)pipe * chunks, units, fewer);
+}
+
 tutti_status tti_stages_cut(struct tutti_trainer *t, int stages, struct tti_layers *ranges, tutti_error *error)
 {
-    int units = tti_units(t->model), pipe = t->mesh.sizes[TTI_MESH_PIPE];
-    if (stages > units) {
-        const int chunks = stages / pipe, most = units / chunks;
-        char fewer[32] = "";
-        if (most > 0) (void)snprintf(fewer, sizeof fewer, "; pipe=%d at most", most);
-        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
-                             "pipe=%d × %d chunk%s is %d stages; this model can be cut into %d%s", pipe, chunks,
-                             chunks == 1 ? "" : "s", stages, units, fewer);
-    }
+    const int pipe = t->mesh.sizes[TTI_MESH_PIPE];
+    TTI_TRY(tti_stages_fit(t, pipe, stages / pipe, error));
     if (t->options.stages[0] != '\0') return cut_as_given(t, stages, ranges, error);
     return cut_by_cost(t, stages, ranges, error);
 }

@@ -493,6 +493,15 @@ refused '^tutti train: data: empty is empty' gpt --data empty
 refused 'has 2200 tokens, 220 of them held out; a context of 500 needs 501' gpt --data text --context 500
 refused '^tutti train: bad.csv:2: column 2 is "x", not a number' mlp --data bad.csv
 refused 'ranks are more than 8 grains' gpt "${SMALL[@]}" --ranks 9
+refused '^tutti train: pipeline zb-h1 needs stages: give a mesh with pipe=2 or more, such as --mesh pipe=2' gpt "${SMALL[@]}" --ranks 2 --pipeline zb-h1
+refused '^tutti train: pipeline 1f1b needs stages' gpt "${SMALL[@]}" --pipeline 1f1b
+refused '^tutti train: pipeline bogus: it is none of gpipe, 1f1b' gpt "${SMALL[@]}" --ranks 2 --pipeline bogus
+refused '^tutti train: micro 4 needs stages' gpt "${SMALL[@]}" --ranks 2 --micro 4
+refused '^tutti train: stages h.1.ln_1 needs stages' gpt "${SMALL[@]}" --ranks 2 --mesh data=2 --stages h.1.ln_1
+refused '^tutti train: save_async needs save' gpt "${SMALL[@]}" --save-async
+refused '^tutti train: --save-every needs --save' gpt "${SMALL[@]}" --save-every 2
+refused 'interleaved: 2 micro-batches are no multiple of pipe=4; 4 with --grains 16 --batch 16 would do' gpt "${SMALL[@]}" --layers 4 --ranks 16 --mesh pipe=4 --pipeline interleaved
+refused 'pipe=4 × 2 chunks is 8 stages; this model can be cut into 5; pipe=2 at most' gpt "${SMALL[@]}" --ranks 4 --mesh pipe=4 --pipeline interleaved
 refused 'fast and pipe=2 do not go together; leave one of them out' gpt "${SMALL[@]}" --ranks 2 --mesh pipe=2 --fast
 refused 'is of another model: layers is 1 there, 2 here' gpt "${SMALL[@]}" --save one --resume --layers 2
 refused 'there is one/step-00000012 already: go on from it with --resume' gpt "${SMALL[@]}" --save one
