@@ -82,9 +82,8 @@ static void draw_rank(const struct picture *picture, int rank, const tutti_pipel
     for (size_t i = 0; i < list->count; i++) draw_step(picture, rank, list->steps[i], spans[i]);
 }
 
-static void draw_title(const struct picture *picture, const char *title, double idle)
+static void draw_title(const struct picture *picture, const char *title, const char *about, double idle)
 {
-    const struct tutti_pipeline *pipeline = picture->pipeline;
     (void)fprintf(picture->stream, "<text x=\"%d\" y=\"24\" font-size=\"16\">", LEFT);
     for (const char *c = title; *c != '\0'; c++) { /* characters that are special in XML */
         if (*c == '<' || *c == '>' || *c == '&')
@@ -92,13 +91,9 @@ static void draw_title(const struct picture *picture, const char *title, double 
         else
             (void)fputc(*c, picture->stream);
     }
-    char chunks[64] = "";
-    if (pipeline->chunks > 1)
-        (void)snprintf(chunks, sizeof chunks, ", %d stages, of a rank's the later ones lighter", pipeline->stages);
     (void)fprintf(picture->stream,
-                  "</text>\n<text x=\"%d\" y=\"46\" fill=\"#555\">%d ranks, %d micro-batches%s; makespan %.4g, "
-                  "idle %.1f%%</text>\n",
-                  LEFT, pipeline->ranks, pipeline->micros, chunks, picture->makespan, 100 * idle);
+                  "</text>\n<text x=\"%d\" y=\"46\" fill=\"#555\">%s; makespan %.4g, idle %.1f%%</text>\n", LEFT, about,
+                  picture->makespan, 100 * idle);
 }
 
 static void draw_legend(const struct picture *picture)
@@ -132,8 +127,8 @@ static void set_scale(struct picture *picture, size_t most_steps, size_t title_l
     picture->height = row_at(picture->pipeline->ranks) + BOTTOM;
 }
 
-void tutti_pipeline_picture(const tutti_pipeline *pipeline, const tutti_pipeline_span *spans, const char *title,
-                            FILE *stream)
+void tti_pipeline_picture(const tutti_pipeline *pipeline, const tutti_pipeline_span *spans, const char *title,
+                          const char *about, FILE *stream)
 {
     struct picture picture = {.stream = stream, .pipeline = pipeline};
     size_t count = 0, most = 0;
@@ -146,15 +141,34 @@ void tutti_pipeline_picture(const tutti_pipeline *pipeline, const tutti_pipeline
             busy += spans[count].end - spans[count].start;
         }
     }
-    set_scale(&picture, most, strlen(title));
+    set_scale(&picture, most, strlen(title) > strlen(about) ? strlen(title) : strlen(about));
     (void)fprintf(stream,
                   "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
                   "font-family=\"sans-serif\" font-size=\"12\">\n"
                   "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
                   picture.width, picture.height, picture.width, picture.height);
-    draw_title(&picture, title, picture.makespan > 0 ? fmax(1 - busy / (pipeline->ranks * picture.makespan), 0) : 0);
+    draw_title(&picture, title, about,
+               picture.makespan > 0 ? fmax(1 - busy / (pipeline->ranks * picture.makespan), 0) : 0);
     for (int rank = 0, first = 0; rank < pipeline->ranks; first += (int)pipeline->of_rank[rank++].count)
         draw_rank(&picture, rank, spans + first);
     draw_legend(&picture);
     (void)fprintf(stream, "</svg>\n");
+}
+
+const char *tti_pipeline_about(const tutti_pipeline *pipeline, const char *ranks, char text[TTI_PIPELINE_ABOUT])
+{
+    int used = snprintf(text, TTI_PIPELINE_ABOUT, "%s, %d micro-batch%s", ranks, pipeline->micros,
+                        pipeline->micros == 1 ? "" : "es");
+    if (pipeline->chunks > 1)
+        (void)snprintf(text + used, TTI_PIPELINE_ABOUT - (size_t)used, ", %d stages, a rank's later ones lighter",
+                       pipeline->stages);
+    return text;
+}
+
+void tutti_pipeline_picture(const tutti_pipeline *pipeline, const tutti_pipeline_span *spans, const char *title,
+                            FILE *stream)
+{
+    char ranks[32], about[TTI_PIPELINE_ABOUT];
+    (void)snprintf(ranks, sizeof ranks, "%d rank%s", pipeline->ranks, pipeline->ranks == 1 ? "" : "s");
+    tti_pipeline_picture(pipeline, spans, title, tti_pipeline_about(pipeline, ranks, about), stream);
 }

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "nn/pass.h"
 #include "train/ddp.h"
+#include "train/pipeline_table.h"
 #include "train/train_traffic.h"
 #include <math.h>
 #include <string.h>
@@ -331,7 +332,12 @@ static tutti_status draw_table(const struct tutti_trainer *t, const tutti_train_
     tutti_pipeline_span *spans = tti_calloc(t->pipeline->about.steps, sizeof *spans);
     tutti_status status = spans == NULL ? tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a picture")
                                         : run_table(t, costs, spans, &passes, error);
-    if (status == TUTTI_OK) tutti_pipeline_picture(t->pipeline->table, spans, title, stream);
+    const int pipe = t->mesh.sizes[TTI_MESH_PIPE], pipes = t->world_size / pipe;
+    char ranks[80], about[TTI_PIPELINE_ABOUT];
+    (void)snprintf(ranks, sizeof ranks, "%d ranks", pipe);
+    if (pipes > 1) (void)snprintf(ranks, sizeof ranks, "the %d ranks of one of %d pipes, which are alike", pipe, pipes);
+    (void)tti_pipeline_about(t->pipeline->table, ranks, about);
+    if (status == TUTTI_OK) tti_pipeline_picture(t->pipeline->table, spans, title, about, stream);
     tti_free(spans);
     return status;
 }
@@ -367,7 +373,10 @@ static tutti_status draw_rows(const tutti_train_options *options, int ranks, con
         if (status == TUTTI_OK) status = add_row(t, costs, rounds, rows, spans + 2 * rank * rounds, error);
         tutti_trainer_free(t);
     }
-    if (status == TUTTI_OK) tutti_pipeline_picture(rows, spans, title, stream);
+    char about[TTI_PIPELINE_ABOUT];
+    (void)snprintf(about, sizeof about, "%d rank%s, %d pass%s", ranks, ranks == 1 ? "" : "s", rounds,
+                   rounds == 1 ? "" : "es");
+    if (status == TUTTI_OK) tti_pipeline_picture(rows, spans, title, about, stream);
     tutti_pipeline_free(rows);
     tti_free(spans);
     return status;

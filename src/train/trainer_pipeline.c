@@ -474,6 +474,7 @@ tutti_status tti_trainer_pipeline_run(struct tutti_trainer *t, bool held_out, ui
         tutti_pipeline_runner *runner = tutti_pipeline_at(p->runner, t->here.file, t->here.line);
         tutti_error error;
         tutti_status status = tutti_pipeline_run(runner, &p->report, &error);
+        if (!held_out) tti_timeline_run(t, p->runner->began_ns);
         p->idle += p->report.idle;
         p->predicted_idle += p->report.predicted_idle;
         if (status != TUTTI_OK) return run_failed(t, status, &error);
