@@ -84,11 +84,12 @@ int train_check_world(const struct train_values *values, tutti_comm *world)
                                      values->kills[i].rank, tutti_size(world))
                         : CLI_USAGE;
     for (int i = 0; i < values->kill_count; i++)
-        if (values->kills[i].rank >= tutti_size(world) - values->options.server)
+        if (values->kills[i].rank >= tutti_size(world) - values->options.server &&
+            values->kills[i].phase != TUTTI_TRAIN_AT_UPDATE)
             return says ? cli_refuse("train",
-                                     "--drill %s: rank %d is a parameter server, which takes no steps; the loss of one "
-                                     "ends the run",
-                                     values->drill, values->kills[i].rank)
+                                     "--drill %s: rank %d is a parameter server, which takes no steps: "
+                                     "kill=%d@update=N kills it behind its N-th update",
+                                     values->drill, values->kills[i].rank, values->kills[i].rank)
                         : CLI_USAGE;
     return CLI_GO_ON;
 }

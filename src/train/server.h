@@ -21,6 +21,7 @@
 #include "train/blocks.h"
 #include "train/tree.h"
 
+#include <stdatomic.h>
 #include <tutti/actor.h>
 #include <tutti/train.h>
 
@@ -125,6 +126,12 @@ struct tti_server_member {
     bool answered;                    /* its update was made: it only waits for the others */
 };
 
+/* Who is told of a server's updates, by its actor's thread. */
+struct tti_server_watch {
+    void (*call)(void *context, uint64_t updates);
+    void *context;
+};
+
 struct tutti_server {
     tutti_comm *comm;
     tutti_actors *actors;
@@ -150,10 +157,11 @@ struct tutti_server {
     struct tti_server_member *members; /* [workers] */
     uint64_t stop_at;                  /* at the lead: the step after which all stop; 0: none was asked to */
     bool timed;                        /* the timer is set */
-    tutti_error broken;                /* set when another server is lost */
-    tutti_error lost;                  /* set when a rank is lost that may come back, until the server is renewed */
-    uint64_t serving;                  /* the kept request SERVE; 0: none */
-    tutti_op ended;                    /* the end of its actor */
+    _Atomic(const struct tti_server_watch *) watch; /* is called after each update; NULL: nobody watches */
+    tutti_error broken;                             /* set when another server is lost */
+    tutti_error lost; /* set when a rank is lost that may come back, until the server is renewed */
+    uint64_t serving; /* the kept request SERVE; 0: none */
+    tutti_op ended;   /* the end of its actor */
 };
 
 /* Does what tutti_server_create does, with a tie. Parameters need no memory on servers, and no gradients if others are
@@ -212,6 +220,8 @@ tutti_status tti_shard_stage(tutti_server *server, int worker, const struct tti_
 /* Adds up the terms, into the gradients of the owned elements; the blocks' sums of squares go to `sums`. */
 void tti_shard_sum(tutti_server *server, const struct tti_server_term *terms, size_t count, double *sums);
 float *tti_shard_array(tutti_server *server, uint32_t index);
+/* Makes the optimizer's step. */
+void tti_shard_step(tutti_server *server, double rate, double scale);
 
 /* server.c: compares settings, says how actors are made, makes a worker's actor, and takes over the actors' error. */
 tutti_status tti_server_compare(tutti_server *server, tutti_error *error);

@@ -40,7 +40,7 @@ static tutti_status sum(tutti_server *server, tutti_request *request, const stru
 
 static tutti_status apply(tutti_server *server, tutti_request *request, const struct tti_server_call *call)
 {
-    tutti_optimizer_step(server->shard.optimizer, call->rate, call->scale);
+    tti_shard_step(server, call->rate, call->scale);
     return tutti_request_answer(request, NULL, 0);
 }
 

@@ -248,7 +248,7 @@ static tutti_status make_update(tutti_server *server, struct update *update, con
     *why = "server: another server has failed in an update";
     status = ask_others(server, &step, sizeof step, NULL);
     if (status != TUTTI_OK) return status;
-    tutti_optimizer_step(server->shard.optimizer, update->rate, update->scale);
+    tti_shard_step(server, update->rate, update->scale);
     return TUTTI_OK;
 }
 

@@ -24,8 +24,8 @@ static tutti_status find_lost_server(const tutti_server *server, const struct tt
         error->peer = r;
         return tti_error_set(
             error, TUTTI_ERR_UNSUPPORTED, 0,
-            "rank %d, a parameter server, was lost, and its part of the parameters with it; they are in "
-            "checkpoints only, from which a new run can resume",
+            "rank %d, a parameter server, was lost, and its part of the parameters with it; all ranks can free "
+            "this server and create one anew, with values that rank 0 has, or from a checkpoint",
             r);
     }
     return TUTTI_OK;

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/status.h"
 #include "train/norm.h"
+#include <stdatomic.h>
 #include <string.h>
 
 /* ---- Making one ------------------------------------------------------------------------------------------------ */
@@ -174,4 +175,11 @@ void tti_shard_sum(tutti_server *server, const struct tti_server_term *terms, si
     for (size_t i = 0; i < shard->owned_count; i++)
         shard->owned[i].gradient = sum + (shard->owned[i].value - shard->values);
     tti_block_sums(NULL, shard->owned, shard->owned_count, sums);
+}
+
+void tti_shard_step(tutti_server *server, double rate, double scale)
+{
+    tutti_optimizer_step(server->shard.optimizer, rate, scale);
+    const struct tti_server_watch *watch = atomic_load(&server->watch);
+    if (watch != NULL) watch->call(watch->context, tutti_optimizer_steps(server->shard.optimizer));
 }

@@ -451,12 +451,6 @@ tutti_status tti_trainer_assemble(struct tutti_trainer *t, tutti_error *error)
     return TUTTI_OK;
 }
 
-static tutti_status create_with_servers(struct tutti_trainer *t, tutti_error *error)
-{
-    TTI_TRY(tti_trainer_server_split(t, error));
-    return tti_trainer_server_make(t, tti_trainer_make(t, error), error);
-}
-
 static tutti_status create(tutti_comm *comm, const tutti_train_options *options, tutti_trainer **trainer,
                            tutti_error *error)
 {
@@ -472,7 +466,8 @@ static tutti_status create(tutti_comm *comm, const tutti_train_options *options,
                                    .world_size = tutti_size(comm),
                                    .here = here,
                                    .options = *options};
-    tutti_status status = options->server > 0 ? create_with_servers(made, error) : tti_trainer_assemble(made, error);
+    tutti_status status = options->server > 0 ? tti_trainer_server_create(made, error)
+                                              : tti_trainer_assemble(made, error);
     if (status != TUTTI_OK)
         tutti_trainer_free(made);
     else

@@ -268,6 +268,8 @@ void tti_trainer_release(struct tutti_trainer *trainer);
  * the costs by which the pipeline was balanced. recover, after that: restores the newest complete state. Collective. */
 tutti_status tti_trainer_find_teacher(struct tutti_trainer *trainer, tutti_error *error);
 tutti_status tti_trainer_recover(struct tutti_trainer *trainer, tutti_error *error);
+/* Returns true if the folder of checkpoints has any, on this rank alone. */
+bool tti_trainer_has_checkpoint(const struct tutti_trainer *trainer);
 /* Returns OK, or ERR_ARGUMENT: restoring has failed, and the trainer cannot be used. */
 tutti_status tti_trainer_usable(struct tutti_trainer *trainer);
 /* Sends new values to the ranks that have none. */

@@ -167,19 +167,23 @@ static tutti_status take_images(struct tutti_trainer *t, const struct had *all, 
 static void note_one(void *context, const char *path)
 {
     (void)path;
-    *(uint64_t *)context = 1;
+    *(bool *)context = true;
+}
+
+bool tti_trainer_has_checkpoint(const struct tutti_trainer *t)
+{
+    bool some = false;
+    tutti_error unused;
+    if (t->options.save[0] == '\0') return false;
+    return tutti_checkpoint_list(t->options.save, note_one, &some, &unused) == TUTTI_OK && some;
 }
 
 static tutti_status start_over(struct tutti_trainer *t, tutti_error *error)
 {
-    uint64_t some = 0;
-    tutti_error unused;
+    uint64_t some = t->world_rank == 0 && tti_trainer_has_checkpoint(t);
     for (int i = 0; t->held != NULL && i < TTI_IMAGES; i++) t->held->images[i].step = TTI_NO_STEP;
     t->step = 0;
     t->taken = (tutti_train_step){0};
-    if (t->world_rank == 0 && t->options.save[0] != '\0' &&
-        tutti_checkpoint_list(t->options.save, note_one, &some, &unused) != TUTTI_OK)
-        some = 0;
     TTI_TRY(met(t,
                 tutti_broadcast(tti_inside(tti_trainer_comm(t), "trainer", "restore"), &some, &some, 1, TUTTI_U64, 0),
                 error));
@@ -254,7 +258,7 @@ tutti_status tutti_trainer_restore(tutti_trainer *t, tutti_comm *comm)
     t->error = (tutti_error){.rank = tutti_rank(comm), .peer = -1, .operation = "trainer_restore"};
     tutti_status status = check(t, comm, &t->error);
     if (status == TUTTI_OK) {
-        status = t->server != NULL ? tti_trainer_server_restore(t, comm, &t->error) : assemble_anew(t, comm);
+        status = t->options.server > 0 ? tti_trainer_server_restore(t, comm, &t->error) : assemble_anew(t, comm);
         t->unmade = status != TUTTI_OK;
     }
     if (status != TUTTI_OK && comm != NULL) tti_comm_note(comm, &t->error);
@@ -282,4 +286,5 @@ void tutti_trainer_watch(tutti_trainer *t, tutti_train_watch *watch, void *conte
 {
     t->watch = watch;
     t->watch_context = context;
+    if (t->server != NULL) tti_trainer_server_watch(t);
 }

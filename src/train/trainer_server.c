@@ -88,7 +88,8 @@ static tutti_status join_own(struct tutti_trainer *t, tutti_error *error)
     return tti_join_alone(&options, 1, &t->server->own, error);
 }
 
-tutti_status tti_trainer_server_split(struct tutti_trainer *t, tutti_error *error)
+/* Decides which ranks work and which serve, before anything else is made. */
+static tutti_status split(struct tutti_trainer *t, tutti_error *error)
 {
     tutti_comm *all = t->comm;
     tutti_status status = make_part(t, error);
@@ -208,40 +209,9 @@ static tutti_status take_up(struct tutti_trainer *t, tutti_error *error)
     return share_last(t, error);
 }
 
-static void note_one(void *context, const char *path)
-{
-    (void)snprintf(context, PATH_MAX, "%s", path);
-}
-
-/* Adds to the error of a lost server which checkpoint there is to resume from. */
-static tutti_status say_checkpoint(const struct tutti_trainer *t, tutti_status status, tutti_error *error)
-{
-    char path[PATH_MAX] = "";
-    tutti_error unused;
-    const size_t used = strlen(error->text);
-    if (status != TUTTI_ERR_UNSUPPORTED) return status;
-    if (t->options.save[0] != '\0') (void)tutti_checkpoint_list(t->options.save, note_one, path, &unused);
-    if (path[0] == '\0')
-        (void)snprintf(error->text + used, sizeof error->text - used, ", and none was saved");
-    else
-        (void)snprintf(error->text + used, sizeof error->text - used, ": the newest is %.200s", path);
-    return status;
-}
-
-/* Makes the same collectives as creating a trainer, which ranks do that were started again. */
-tutti_status tti_trainer_server_restore(struct tutti_trainer *t, tutti_comm *comm, tutti_error *error)
-{
-    struct tti_trainer_server *s = t->server;
-    s->all = comm;
-    TTI_TRY(tti_agree(tutti_at(comm, t->here.file, t->here.line), TUTTI_OK, error)); /* theirs is split, */
-    TTI_TRY(tti_agree(tutti_at(comm, t->here.file, t->here.line), TUTTI_OK, error)); /* and made */
-    TTI_TRY(say_checkpoint(t, tti_server_renew(s->server, tutti_at(comm, t->here.file, t->here.line), error), error));
-    return take_up(t, error);
-}
-
 /* ---- All of it ------------------------------------------------------------------------------------------------------ */
 
-tutti_status tti_trainer_server_make(struct tutti_trainer *t, tutti_status made, tutti_error *error)
+static tutti_status make_servers(struct tutti_trainer *t, tutti_status made, tutti_error *error)
 {
     struct tti_trainer_server *s = t->server;
     const struct tti_server_tie tie = {t->tie.first, t->tie.elements};
@@ -249,11 +219,84 @@ tutti_status tti_trainer_server_make(struct tutti_trainer *t, tutti_status made,
     if (made == TUTTI_OK) made = tti_trainer_optimizer_settings(t, &settings, error);
     TTI_TRY(tti_agree(tutti_at(s->all, t->here.file, t->here.line), made, error));
     const tutti_server_options options = options_of(t, &settings);
-    const tutti_status status = tti_server_create(tutti_at(s->all, t->here.file, t->here.line), t->list, t->list_count,
-                                                  &tie, &options, &s->server, error);
-    TTI_TRY(say_checkpoint(t, status, error));
-    if (s->server->rejoined) return take_up(t, error);
+    tutti_status status = tti_server_create(tutti_at(s->all, t->here.file, t->here.line), t->list, t->list_count, &tie,
+                                            &options, &s->server, error);
+    if (status == TUTTI_OK) tti_trainer_server_watch(t);
+    return status;
+}
+
+/* Makes workers and servers, the latter with initial values, if none are there already. */
+static tutti_status make_all(struct tutti_trainer *t, tutti_error *error)
+{
+    TTI_TRY(split(t, error));
+    return make_servers(t, tti_trainer_make(t, error), error);
+}
+
+/* Continues from the newest checkpoint, if there is one. */
+static tutti_status start_over(struct tutti_trainer *t, tutti_error *error)
+{
+    uint64_t some = tutti_rank(t->server->all) == 0 && tti_trainer_has_checkpoint(t);
+    tutti_status status = tutti_broadcast(all_of(t, "restore"), &some, &some, 1, TUTTI_U64, 0);
+    if (status != TUTTI_OK) *error = *tutti_comm_error(t->server->all);
+    TTI_TRY(status);
+    (void)snprintf(t->restored_from, sizeof t->restored_from, "start");
+    if (some == 0) return TUTTI_OK;
+    TTI_TRY(resume(t, error));
+    (void)snprintf(t->restored_from, sizeof t->restored_from, "%s", t->resumed_from);
+    return TUTTI_OK;
+}
+
+/* Returns true for the error that says that a server was lost, which all ranks have learnt together. */
+static bool is_server_lost(tutti_status status, const tutti_error *error)
+{
+    return status == TUTTI_ERR_UNSUPPORTED && error->peer >= 0;
+}
+
+static void release(struct tutti_trainer *t, tutti_comm *all)
+{
+    if (t->server != NULL && t->server->server != NULL) t->server->server->left = true; /* nobody is there to be told */
+    tti_trainer_release(t);
+    t->comm = all;
+    t->world_rank = tutti_rank(all);
+    t->world_size = tutti_size(all);
+    t->step = 0;
+    t->taken = (tutti_train_step){0};
+}
+
+/* Nobody has the part of a lost server: makes everything again on all ranks. */
+static tutti_status begin_anew(struct tutti_trainer *t, tutti_comm *all, tutti_error *error)
+{
+    release(t, all);
+    *error = (tutti_error){.rank = t->world_rank, .peer = -1};
+    TTI_TRY(make_all(t, error));
+    t->unmade = false;
+    return start_over(t, error);
+}
+
+tutti_status tti_trainer_server_create(struct tutti_trainer *t, tutti_error *error)
+{
+    tutti_comm *all = t->comm;
+    const tutti_status status = make_all(t, error);
+    if (is_server_lost(status, error)) return begin_anew(t, all, error);
+    TTI_TRY(status);
+    if (t->server->server->rejoined) return take_up(t, error);
     return t->options.resume ? resume(t, error) : TUTTI_OK;
+}
+
+/* Makes the same collectives as creating a trainer, which ranks do that were started again. */
+tutti_status tti_trainer_server_restore(struct tutti_trainer *t, tutti_comm *comm, tutti_error *error)
+{
+    struct tti_trainer_server *s = t->server;
+    if (s == NULL || s->server == NULL) { /* it lost what it had when it began anew, and yet another rank was lost */
+        release(t, comm);
+        return tti_trainer_server_create(t, error);
+    }
+    s->all = comm;
+    TTI_TRY(tti_agree(tutti_at(comm, t->here.file, t->here.line), TUTTI_OK, error)); /* theirs is split, */
+    TTI_TRY(tti_agree(tutti_at(comm, t->here.file, t->here.line), TUTTI_OK, error)); /* and made */
+    const tutti_status status = tti_server_renew(s->server, tutti_at(comm, t->here.file, t->here.line), error);
+    if (is_server_lost(status, error)) return begin_anew(t, comm, error);
+    return status == TUTTI_OK ? take_up(t, error) : status;
 }
 
 void tti_trainer_server_free(struct tutti_trainer *t)
@@ -435,6 +478,18 @@ tutti_status tti_trainer_server_save(struct tutti_trainer *t, bool *saves)
 void tti_trainer_server_saved(struct tutti_trainer *t)
 {
     free_states(t);
+}
+
+static void note_update(void *context, uint64_t updates)
+{
+    tti_trainer_watched(context, TUTTI_TRAIN_AT_UPDATE, updates);
+}
+
+void tti_trainer_server_watch(struct tutti_trainer *t)
+{
+    if (t->watch == NULL || !tutti_trainer_serves(t)) return;
+    t->server->watch = (struct tti_server_watch){note_update, t};
+    atomic_store(&t->server->server->watch, &t->server->watch);
 }
 
 /* ---- A server's rank --------------------------------------------------------------------------------------------------- */

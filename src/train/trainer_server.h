@@ -18,6 +18,7 @@ struct tti_trainer_server {
     tutti_comm *all;      /* workers and servers */
     tutti_comm *own;      /* a worker's: a world of its own */
     int workers;
+    struct tti_server_watch watch;       /* for the server's updates */
     uint64_t updates;                    /* at least so many updates are in the values that this worker has pulled */
     double seconds;                      /* time in pushes, pulls and meetings */
     float *states[TTI_OPTIMIZER_STATES]; /* (elements), while a checkpoint is saved or read */
@@ -25,14 +26,15 @@ struct tti_trainer_server {
 
 /* Refuses options that do not go together, as far as one rank can tell. */
 tutti_status tti_trainer_server_check(const struct tutti_trainer *trainer, tutti_error *error);
-/* Collective: decides which ranks work and which serve, before anything else is made. */
-tutti_status tti_trainer_server_split(struct tutti_trainer *trainer, tutti_error *error);
-/* Collective; `made`: the result of making the trainer on this rank. Makes the servers, with initial values or those of
- * a checkpoint. */
-tutti_status tti_trainer_server_make(struct tutti_trainer *trainer, tutti_status made, tutti_error *error);
-/* Collective: goes on in a world that was rebuilt, while ranks that were started again make their trainers. */
+/* Collective: makes everything: workers, and servers with initial values or those of a checkpoint; or, where other ranks
+ * have kept them through the loss of this one, joins these. */
+tutti_status tti_trainer_server_create(struct tutti_trainer *trainer, tutti_error *error);
+/* Collective: goes on in a world that was rebuilt, while ranks that were started again make their trainers. If one of
+ * them is a server, nobody has its part any more: all begin anew, from the newest checkpoint. */
 tutti_status tti_trainer_server_restore(struct tutti_trainer *trainer, tutti_comm *comm, tutti_error *error);
 void tti_trainer_server_free(struct tutti_trainer *trainer);
+/* Has a server's updates watched as a worker's are, if anybody watches this trainer. */
+void tti_trainer_server_watch(struct tutti_trainer *trainer);
 
 /* The worker's calls. This one pushes and then pulls, after a step's backward. */
 tutti_status tti_trainer_server_step(struct tutti_trainer *trainer, tutti_train_step *step);
