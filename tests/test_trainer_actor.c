@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=120 labels=asan waits
+ * ctest: timeout=120 labels=asan,tsan waits
  *
  * Trainers as actors: steps that any rank asks for, many at once, with the losses and weights of a trainer that is called; what
  * fails on one rank is the request's error, by name; a rank that is killed. Threads, processes and tcp.
