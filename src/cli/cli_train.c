@@ -40,8 +40,9 @@ static const struct cli_flag train_flags[] = {
     {.row =
          {"drill", TUTTI_OPTION_TEXT, "", 0, 0,
           "under tutti run --max-restarts: kill=2@step=50 kills rank 2 before step 50, if that process is there since "
-          "the beginning; in place of step, gradients, update and save do so in the midst of them. Several with "
-          "commas between them. Then the same training is done again undisturbed, and the exit status is 0 only if "
+          "the beginning; in place of step, gradients, update and save do so in the midst of them, and kill=2@end when "
+          "all is done. Several with commas between them. Then the same training is done again undisturbed, and the "
+          "exit status is 0 only if "
           "it gives the same weights; with --staleness, whose weights differ from run to run, only if all workers have "
           "the same"},
      .offset = offsetof(struct train_values, drill),

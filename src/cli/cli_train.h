@@ -12,6 +12,7 @@
 /* A rank to be killed on purpose. */
 struct train_kill {
     int rank;
+    bool at_end; /* when all agree that the training has ended, and before it leaves; no phase and step then */
     tutti_train_phase phase;
     uint64_t step;
 };
@@ -50,9 +51,22 @@ struct train_victim {
     int rank;
 };
 void train_watch_drill(void *victim, tutti_train_phase phase, uint64_t step);
+void train_kill_at_end(const struct train_victim *victim);
+bool train_kills_at_end_only(const struct train_values *values); /* no rank is lost before the end */
 /* Collective: repeats the same training from the start, without kills, and returns the hash of its weights. */
 tutti_status train_undisturbed(const struct train_values *values, tutti_comm *world, uint64_t *hash,
                                tutti_error *error);
+
+/* ---- The end (train_end.c) ------------------------------------------------------------------------------------- */
+
+/* How the training has ended, as all ranks have agreed. */
+struct train_end {
+    uint64_t hash, step; /* hash 0: it has not ended */
+};
+/* Collective: *all gets the end that some rank knows of. */
+tutti_status train_meet(tutti_comm *world, const struct train_end *mine, struct train_end *all);
+/* Collective: returns true on all ranks if none was lost. */
+bool train_all_here(tutti_comm *world);
 
 /* ---- Reporting (rank 0 only) ----------------------------------------------------------------------------------- */
 
@@ -66,6 +80,10 @@ struct train_machine {
     double gflops; /* 0: unknown */
     double old;    /* ranks whose kernels are older than their CPU, so that the machine could do more */
 };
+
+/* Collective: multiplies matrices on all cores at once, as in training: their total rate is what the machine can do, unless
+ * the kernels are old. */
+struct train_machine train_measure_machine(const struct train_values *values, tutti_comm *world);
 
 struct train_report {
     const struct train_values *values;

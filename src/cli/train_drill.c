@@ -28,11 +28,15 @@ static bool read_kill(const char *word, struct train_kill *kill)
     long rank = strtol(word, &at, 10);
     if (at == word || *at != '@' || rank < 0 || rank > 1000000) return false;
     at++;
+    if (strncmp(at, "end", 3) == 0 && (at[3] == ',' || at[3] == '\0')) {
+        *kill = (struct train_kill){.rank = (int)rank, .at_end = true};
+        return true;
+    }
     const size_t length = strcspn(at, "=");
     for (int i = 0; i < PHASES; i++) {
         if (strlen(phases[i].name) != length || strncmp(phases[i].name, at, length) != 0 || at[length] != '=') continue;
         long long step = strtoll(at + length + 1, &end, 10);
-        *kill = (struct train_kill){(int)rank, phases[i].phase, (uint64_t)step};
+        *kill = (struct train_kill){.rank = (int)rank, .phase = phases[i].phase, .step = (uint64_t)step};
         return end != at + length + 1 && step > 0 && (*end == ',' || *end == '\0');
     }
     return false;
@@ -41,6 +45,10 @@ static bool read_kill(const char *word, struct train_kill *kill)
 static int check_kill(const struct train_values *values, const struct train_kill *kill)
 {
     const tutti_train_options *options = &values->options;
+    if (kill->at_end && options->server > 0)
+        return cli_refuse("train", "--drill %s: with --server each worker ends by itself; kill it at a step",
+                          values->drill);
+    if (kill->at_end) return CLI_GO_ON;
     if (kill->step > (uint64_t)options->steps)
         return cli_refuse("train", "--drill %s: step %" PRIu64 " is not taken: --steps says %lld", values->drill,
                           kill->step, (long long)options->steps);
@@ -59,10 +67,11 @@ int train_read_drill(struct train_values *values)
             return cli_refuse("train", "--drill: more than %d ranks are to be killed", TRAIN_KILLS);
         struct train_kill *kill = &values->kills[values->kill_count++];
         if (strncmp(word, "kill=", 5) != 0 || !read_kill(word + 5, kill))
-            return cli_refuse("train",
-                              "--drill '%s': give kill=RANK@step=STEP, or gradients, update or save in place of step, "
-                              "with commas between several",
-                              word);
+            return cli_refuse(
+                "train",
+                "--drill '%s': give kill=RANK@step=STEP, or gradients, update or save in place of step, or "
+                "kill=RANK@end, with commas between several",
+                word);
         int status = check_kill(values, kill);
         if (status != CLI_GO_ON) return status;
         word += strcspn(word, ",");
@@ -101,8 +110,22 @@ void train_watch_drill(void *context, tutti_train_phase phase, uint64_t step)
     const struct train_victim *victim = context;
     for (int i = 0; i < victim->values->kill_count; i++) {
         const struct train_kill *kill = &victim->values->kills[i];
-        if (kill->rank == victim->rank && kill->phase == phase && kill->step == step) (void)raise(SIGKILL);
+        if (kill->rank == victim->rank && !kill->at_end && kill->phase == phase && kill->step == step)
+            (void)raise(SIGKILL);
     }
+}
+
+void train_kill_at_end(const struct train_victim *victim)
+{
+    for (int i = 0; i < victim->values->kill_count; i++)
+        if (victim->values->kills[i].rank == victim->rank && victim->values->kills[i].at_end) (void)raise(SIGKILL);
+}
+
+bool train_kills_at_end_only(const struct train_values *values)
+{
+    for (int i = 0; i < values->kill_count; i++)
+        if (!values->kills[i].at_end) return false;
+    return values->kill_count > 0;
 }
 
 tutti_status train_undisturbed(const struct train_values *values, tutti_comm *world, uint64_t *hash, tutti_error *error)

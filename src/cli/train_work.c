@@ -90,9 +90,11 @@ struct loop {
     struct done done;
     uint64_t steps; /* steps since the trainer was made */
     uint64_t hash;  /* hash of the weights at the end; 0: not known */
+    struct train_end end;
 };
 
-enum { LOST = -2 }; /* instead of an exit status: a rank was lost, and is started again */
+/* Instead of an exit status: a rank was lost, and is started again; or this one was, when the training had ended. */
+enum { LOST = -2, ENDED = -3 };
 
 /* Returns true for the errors of a comm that has lost a rank, or that another rank gives up because of that. */
 static bool is_lost(const struct loop *loop, tutti_status status)
@@ -251,34 +253,6 @@ static void time_grains(tutti_comm *world, const struct train_report *report)
     tutti_trainer_free(trainer);
 }
 
-/* Returns how many threads of this rank have a core of their host to themselves, after those of the ranks before it. */
-static int threads_with_cores(tutti_comm *world)
-{
-    tutti_comm *host;
-    if (tutti_comm_by_host(world, &host) != TUTTI_OK) return 0;
-    int64_t threads = asked->options.threads, left = sysconf(_SC_NPROCESSORS_ONLN) - tutti_rank(host) * threads;
-    if (tutti_comm_free(host) != TUTTI_OK || left <= 0) return 0;
-    if (tutti_rank(world) >= tutti_size(world) - asked->options.server) return 0; /* servers multiply no matrices */
-    return (int)(left < threads ? left : threads);
-}
-
-/* Multiplies matrices on all cores at once, as in training: their total rate is what the machine can do, unless the
- * kernels are old. */
-static struct train_machine measure_machine(tutti_comm *world)
-{
-    struct train_machine mine = {0}, all = {0};
-    int threads = threads_with_cores(world);
-    if (tutti_barrier(world) != TUTTI_OK) return all;
-    if (tutti_blas_load(NULL) == TUTTI_OK) {
-        tutti_blas_about about;
-        tutti_blas_describe(&about);
-        mine.old = about.old;
-        if (threads > 0) mine.gflops = tutti_blas_rate(threads, 0.2);
-    }
-    bool told = tutti_all_reduce(world, &mine, &all, 2, TUTTI_F64, TUTTI_SUM) == TUTTI_OK;
-    return told ? all : (struct train_machine){0};
-}
-
 /* Finds the hash to compare with: that of an undisturbed run; with staleness, that of worker 0. */
 static tutti_status find_expected(const struct loop *loop, uint64_t *expected, tutti_error *error)
 {
@@ -305,7 +279,8 @@ static int judge_drill(const struct loop *loop)
     const bool says = loop->report != NULL;
     if (asked->kill_count == 0 || loop->stopped) return CLI_GO_ON;
     if (find_expected(loop, &undisturbed, &error) != TUTTI_OK) return failed(loop, &error);
-    const bool lost = tutti_epoch(loop->world) > 0, same = all_same(loop, undisturbed);
+    const bool lost = tutti_epoch(loop->world) > 0 || train_kills_at_end_only(asked),
+               same = all_same(loop, undisturbed);
     if (says && !lost)
         (void)cli_fail("train", "drill failed: no rank was lost");
     else if (says && !same)
@@ -317,6 +292,7 @@ static int judge_drill(const struct loop *loop)
         (void)fprintf(loop->report->text,
                       "drill passed: --drill %s, and the weights hash %016" PRIx64 " equals that of %s\n", asked->drill,
                       loop->hash, asked->options.staleness == 0 ? "an undisturbed run" : "every other worker");
+    if (says) (void)fflush(loop->report->text);
     return lost && same ? CLI_GO_ON : CLI_FAILED;
 }
 
@@ -337,10 +313,29 @@ static int end_all(struct loop *loop)
     if (asked->options.server > 0 || !tutti_comm_can_rebuild(loop->world)) return CLI_GO_ON;
     int status = loop->hash == 0 ? LOST : judge_drill(loop);
     tutti_status agreed = tutti_comm_agree(loop->world, status != LOST, &all);
-    return agreed != TUTTI_OK || all == 0 ? LOST : status;
+    if (agreed != TUTTI_OK || all == 0) return LOST;
+    tutti_train_about about;
+    tutti_trainer_describe(loop->trainer, &about);
+    loop->end = (struct train_end){loop->hash, about.step};
+    if (tutti_epoch(loop->first) == 0) train_kill_at_end(&loop->victim);
+    return status;
 }
 
 /* ---- The beginning, and after a loss --------------------------------------------------------------------------- */
+
+/* After a rebuild all ranks meet first: one that was started again hears if the training had ended before. */
+static int meet(struct loop *loop)
+{
+    struct train_end end;
+    if (train_meet(loop->world, &loop->end, &end) != TUTTI_OK) return world_failed(loop);
+    if (end.hash == 0 || loop->end.hash != 0) return CLI_GO_ON;
+    if (loop->report != NULL)
+        (void)fprintf(asked->metrics[0] == '-' || asked->plot[0] == '-' ? stderr : stdout,
+                      "weights %016" PRIx64 " after step %" PRIu64 "; this rank was lost when all was done\n", end.hash,
+                      end.step);
+    loop->end = end;
+    return ENDED;
+}
 
 static int make(struct loop *loop)
 {
@@ -408,8 +403,12 @@ static int catch_up(struct loop *loop)
 
 static int attempt(struct loop *loop)
 {
-    if (tutti_epoch(loop->world) == 0) loop->machine = measure_machine(loop->world);
-    int status = make(loop);
+    int status = CLI_GO_ON;
+    if (tutti_epoch(loop->world) == 0)
+        loop->machine = train_measure_machine(asked, loop->world);
+    else
+        status = meet(loop);
+    if (status == CLI_GO_ON) status = make(loop);
     if (status == CLI_GO_ON) status = begin(loop);
     if (status == CLI_GO_ON) status = catch_up(loop);
     if (status != CLI_GO_ON) return status;
@@ -442,6 +441,16 @@ static int train(struct loop *loop)
     return status;
 }
 
+/* A rank that dies when all is done is started again, too. The others wait for it, and tell it, or else it would find
+ * nobody. Once all have met here, nothing is left to be done. */
+static void leave_together(struct loop *loop)
+{
+    while (loop->end.hash != 0 && !train_all_here(loop->world)) {
+        if (rebuild(loop) != CLI_GO_ON) return;
+        (void)meet(loop);
+    }
+}
+
 /* Writes the end of the report. Returns an exit status. */
 static int close_report(struct loop *loop, int status)
 {
@@ -452,6 +461,7 @@ static int close_report(struct loop *loop, int status)
     if (loop->reports) end = train_report_close(loop->report, loop->trainer, loop->hash);
     if (status == CLI_GO_ON && loop->steps > 0 && asked->timeline[0] != '\0') {
         int drawn = draw_timeline(loop);
+        if (drawn == LOST) drawn = cli_fail("train", "%s is not drawn: a rank was lost", asked->timeline);
         if (drawn != CLI_OK) end = drawn;
     }
     return end;
@@ -485,8 +495,10 @@ static int work(tutti_comm *world, int argc, char **argv)
     if (judged != CLI_GO_ON) status = judged;
     if (status == CLI_GO_ON && asked->options.fast && asked->options.server == 0 && !loop.stopped)
         time_grains(loop.world, loop.report);
+    leave_together(&loop);
     if (loop.before != NULL) (void)tutti_comm_free(loop.before);
     if (loop.world != world) (void)tutti_comm_free(loop.world);
+    if (status == ENDED) return CLI_OK;
     if (status != CLI_GO_ON) return status;
     if (loop.stopped && interrupted) return 128 + (int)interrupted;
     bool unsaved = asked->options.save[0] != '\0' && !loop.done.saved &&
