@@ -389,7 +389,9 @@ static void start_part(struct tti_started *part)
     }
     tutti_status status = tti_stream_op_start(part);
     if (status == TUTTI_OK) return;
-    /* the end of the op takes it off this count */
+    /* it ends as an op in flight does, which takes it off this count */
+    part->queued = true;
+    atomic_store_explicit(&part->status, TUTTI_IN_PROGRESS, memory_order_relaxed);
     atomic_fetch_add_explicit(&part->op.comm->queue.count, 1, memory_order_release);
     tti_turn_fail(part, status, &comm->errors.call);
 }

@@ -19,6 +19,7 @@
 #include "collective/stream/streams.h"
 #include "device/open.h"
 #include "device/stream.h"
+#include <assert.h>
 #include <string.h>
 
 tutti_comm *tutti_on(tutti_comm *comm, tutti_stream *stream)
@@ -204,6 +205,7 @@ static tutti_status put_stop(struct tti_started *started, struct tti_stream *str
     tutti_comm *comm = started->turn->comm;
     enum tti_kind kind = started->op.shape.kind;
     tutti_error error = {0};
+    assert(atomic_load_explicit(&started->turn->met, memory_order_relaxed)); /* the invariant of turn.h */
     tutti_status status = tti_gate_put_stop(&started->turn->gate->gate, stream, started->turn->number, &error);
     if (status == TUTTI_OK) status = tti_uses_end(started->turn->uses, stream, &error);
     let_go(started);

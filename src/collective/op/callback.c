@@ -10,6 +10,7 @@
 #include "collective/comm/epoch.h"
 #include "collective/op/handle.h"
 #include "collective/op/pending.h"
+#include <assert.h>
 
 _Thread_local int tti_callbacks_here;
 
@@ -22,6 +23,7 @@ bool tti_is_in_callback_now(void)
 static void count(int change)
 {
     tti_callbacks_here += change;
+    assert(tti_callbacks_here >= 0);
     if (tti_sim != NULL) *tti_sim_depth() += change;
 }
 
@@ -49,6 +51,7 @@ static void append(tutti_comm *comm, struct tti_callback *callback)
 {
     struct tti_callbacks *callbacks = &comm->queue.callbacks;
     struct tti_callback **last = &callbacks->first;
+    assert(!callback->pending); /* it is called once for each end, and tti_callback_await comes before the next one */
     while (*last != NULL) last = &(*last)->next;
     callback->next = NULL;
     callback->pending = true;
@@ -97,6 +100,7 @@ struct tti_callback *tti_callbacks_take(tutti_comm *comm)
 static void call(const struct tti_callback *callback)
 {
     bool failed = callback->status != TUTTI_OK;
+    assert(callback->status != TUTTI_IN_PROGRESS);
     count(1);
     callback->ended(callback->context, callback->status, failed ? &callback->error : NULL);
     count(-1);
@@ -108,6 +112,7 @@ static struct tti_callback copy(tutti_comm *comm, struct tti_callback *callback)
 {
     tti_lock(&comm->queue.lock); /* under it a thread that drops the op says that the callback lasts no longer */
     struct tti_callback taken = *callback;
+    assert(callback->pending);
     callback->pending = false;
     tti_unlock(&comm->queue.lock);
     if (!taken.lasts) tti_free(callback);
@@ -121,7 +126,9 @@ void tti_callbacks_call_taken(tutti_comm *comm, struct tti_callback *callbacks)
         struct tti_callback taken = copy(comm, callbacks);
         callbacks = taken.next;
         call(&taken);
-        atomic_fetch_sub_explicit(&comm->queue.callbacks.due, 1, memory_order_release);
+        uint32_t due = atomic_fetch_sub_explicit(&comm->queue.callbacks.due, 1, memory_order_release);
+        assert(due > 0);
+        (void)due;
     }
 }
 

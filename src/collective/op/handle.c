@@ -9,6 +9,7 @@
 #include "collective/op/queue_external.h"
 #include "collective/op/queue_group.h"
 #include "collective/op/turn.h"
+#include <assert.h>
 
 struct tti_handle_table tti_handles;
 
@@ -154,6 +155,7 @@ void tti_started_free(struct tti_started *started)
 {
     struct tti_queue *queue = &started->comm->queue;
     tti_lock(&queue->lock);
+    assert(!started->queued); /* an op keeps its place until it has ended */
     struct stood_for stood_for = empty(started);
     started->next = queue->free;
     queue->free = started;

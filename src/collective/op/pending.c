@@ -11,6 +11,7 @@
 #include "collective/message/message_parts.h"
 #include "collective/op/callback.h"
 #include "device/stream.h"
+#include <assert.h>
 #include <string.h>
 
 #define MS INT64_C(1000000)
@@ -201,6 +202,8 @@ static void finish(struct tti_pending *pending)
 {
     struct tti_started *started = pending->started;
     tutti_comm *comm = started->op.comm;
+    assert(pending->batch.left == 0);
+    assert(atomic_load_explicit(&comm->messages->on_devices, memory_order_relaxed) >= pending->on_devices);
     if (pending->on_devices > 0)
         atomic_fetch_sub_explicit(&comm->messages->on_devices, pending->on_devices, memory_order_relaxed);
     for (int i = 0; i < pending->count && pending->on_devices > 0; i++) /* a message to nobody was never posted */

@@ -15,6 +15,7 @@
 #include "collective/op/turn.h"
 #include "collective/op/uses.h"
 #include "collective/peers/net.h"
+#include <assert.h>
 #include <string.h>
 
 #define MS INT64_C(1000000)
@@ -36,6 +37,8 @@ static bool note_end(struct tti_started *started, tutti_status status)
 {
     struct tti_queue *queue = &started->comm->queue;
     tti_lock(&queue->lock);
+    assert(status != TUTTI_IN_PROGRESS && started->queued); /* an op ends once, in the end that it was started for */
+    assert(atomic_load_explicit(&started->status, memory_order_relaxed) == TUTTI_IN_PROGRESS);
     started->queued = false;
     bool dropped = started->dropped;
     if (started->callbacks != NULL) tti_callback_due(started, status);
@@ -53,7 +56,7 @@ void tti_started_end(struct tti_started *started, tutti_status status)
     if (grouped) tti_group_told(started, status);
     if (dropped) tti_started_free(started); /* else it may be gone already */
     if (queue != &comm->queue && tti_callbacks_are_due(comm)) tti_service_wake(comm, TTI_AT_ONCE);
-    atomic_fetch_sub_explicit(&queue->count, 1, memory_order_release);
+    tti_queue_uncount(queue);
     if (atomic_load_explicit(&queue->waiters, memory_order_relaxed) != 0) tti_bell_ring(&queue->handover, false);
 }
 
@@ -98,6 +101,7 @@ static void finish(struct tti_started *started, tutti_status status)
     if (status != TUTTI_OK) tti_started_fail(started);
     if (started->wait_state.polled_ns != 0) comm->peers->show_wait(comm, NULL, 0); /* shown by a service thread */
     tti_lock(&queue->lock);
+    assert(queue->first == started); /* collectives of a comm end in the order of their starts */
     queue->first = started->next;
     if (queue->first == NULL) queue->last = &queue->first;
     tti_unlock(&queue->lock);
@@ -126,6 +130,7 @@ static bool copies_have_ended(struct tti_started *started)
 tutti_status tti_queue_fail(struct tti_started *started, tutti_status status)
 {
     const struct tti_provider_ops *provider = provider_of(started);
+    assert(status < 0);
     if (started->failed == TUTTI_OK) {
         started->failed = status;
         started->fence_until_ns = tti_now_ns() + started->op.comm->world->options.fence_ms * MS;
@@ -362,6 +367,7 @@ static void open_first(struct tti_started *started)
 bool tti_queue_append(struct tti_started *started)
 {
     struct tti_queue *queue = &started->op.comm->queue;
+    assert(started->op.state != TTI_OP_ENDED && started->pending == NULL);
     started->next = NULL;
     atomic_store_explicit(&started->status, TUTTI_IN_PROGRESS, memory_order_relaxed);
     tti_lock(&queue->lock);
@@ -389,6 +395,7 @@ void tti_queue_start(struct tti_started *started)
     struct tti_queue *queue = &comm->queue;
     enum tti_haste haste = haste_of(started);
     bool packs = started->op.many != NULL && haste == TTI_AT_ONCE;
+    assert(!started->queued); /* a prepared op is started again when it has ended */
     started->op.state = TTI_OP_QUEUED;
     started->failed = TUTTI_OK;
     atomic_store_explicit(&started->out, true, memory_order_relaxed);

@@ -10,12 +10,13 @@
 #define TTI_COLLECTIVE_QUEUE_H
 
 #include "collective/comm/comm.h"
+#include <assert.h>
 
 /* Cancels at once, or only a message that can be taken back, so that nobody is harmed. */
 enum { TTI_CANCEL = 1, TTI_CANCEL_GENTLY = 2 };
 
-/* An op that was started: what a handle stands for. Fields that most uses touch come first. */
-/* Fields that messages need come first: with many in flight, the cache lines that each touches are what they cost. */
+/* An op that was started: what a handle stands for. The fields that most uses touch, and those that messages need, come
+ * first: with many in flight, the cache lines that each touches are what they cost. */
 struct tti_started {
     /* the comm that has its handle; op.comm carries it out, another comm for ops on streams */
     _Alignas(64) tutti_comm *comm;
@@ -60,6 +61,14 @@ static inline void tti_queue_count_start(struct tti_queue *queue)
 {
     uint32_t starts = atomic_load_explicit(&queue->starts, memory_order_relaxed);
     atomic_store_explicit(&queue->starts, starts + 1, memory_order_relaxed);
+}
+
+/* Counts the end of an op. The comm may be freed once its count is 0. */
+static inline void tti_queue_uncount(struct tti_queue *queue)
+{
+    uint32_t before = atomic_fetch_sub_explicit(&queue->count, 1, memory_order_release);
+    assert(before > 0);
+    (void)before;
 }
 
 /* Returns true if a thread that waits for an op should let another one be busy. */

@@ -42,7 +42,7 @@ void tti_external_end(struct tti_external *external, const tutti_error *error)
     if (atomic_fetch_or_explicit(&external->sleepers, 0, memory_order_acq_rel) != 0)
         tti_bell_ring(&external->bell, false);
     if (tti_callbacks_are_due(comm)) tti_callbacks_call(comm);
-    atomic_fetch_sub_explicit(&comm->queue.count, 1, memory_order_release);
+    tti_queue_uncount(&comm->queue);
 }
 
 static tutti_status status_of(struct tti_started *started)

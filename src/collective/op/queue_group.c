@@ -6,6 +6,7 @@
 #include "collective/op/callback.h"
 #include "collective/op/handle.h"
 #include "collective/op/pending.h"
+#include <assert.h>
 #include <string.h>
 
 #define MS INT64_C(1000000)
@@ -66,7 +67,9 @@ void tti_group_op_add_failed(struct tti_group_op *group, int number, const tutti
 
 void tti_group_release(struct tti_group_op *group)
 {
-    if (atomic_fetch_sub_explicit(&group->users, 1, memory_order_acq_rel) != 1) return;
+    uint32_t users = atomic_fetch_sub_explicit(&group->users, 1, memory_order_acq_rel);
+    assert(users > 0);
+    if (users != 1) return;
     for (int i = 0; i < group->part_count; i++) {
         struct tti_group_part *part = &group->parts[i];
         struct tti_started *there = tti_handle_at((tutti_op){part->id}); /* NULL: the part's comm is gone */
@@ -143,20 +146,25 @@ static void end(struct tti_group_op *group)
     }
     tti_started_end_apart(started, status);
     if (tti_callbacks_are_due(comm)) tti_service_wake(comm, TTI_AT_ONCE);
-    atomic_fetch_sub_explicit(&comm->queue.count, 1, memory_order_release);
+    tti_queue_uncount(&comm->queue);
 }
 
 static void count_down(struct tti_group_op *group)
 {
-    if (atomic_fetch_sub_explicit(&group->left, 1, memory_order_acq_rel) == 1) end(group);
+    uint32_t left = atomic_fetch_sub_explicit(&group->left, 1, memory_order_acq_rel);
+    assert(left > 0);
+    if (left == 1) end(group);
 }
 
 void tti_group_told(struct tti_started *started, tutti_status status)
 {
     struct tti_group_op *group = started->group;
     struct tti_group_part *part = &group->parts[started->group_part];
+    assert(part->started == started && part->status == TUTTI_IN_PROGRESS); /* each part ends once */
     note_end(group, part, status);
-    atomic_fetch_sub_explicit(&group->sides[part->side].left, 1, memory_order_release);
+    uint32_t left = atomic_fetch_sub_explicit(&group->sides[part->side].left, 1, memory_order_release);
+    assert(left > 0);
+    (void)left;
     count_down(group);
 }
 

@@ -14,6 +14,7 @@
  */
 #include "collective/op/thread_local_op.h"
 #include "base/sim.h"
+#include <assert.h>
 #include <pthread.h>
 
 static uintptr_t self(void)
@@ -47,6 +48,7 @@ static bool enter(tutti_comm *comm)
 
 static void leave(tutti_comm *comm)
 {
+    assert(atomic_load_explicit(&comm->queue.inside, memory_order_relaxed) == 1); /* only the keeper writes it */
     direct_errors(comm, false);
     atomic_store_explicit(&comm->queue.inside, 0, memory_order_release);
 }
@@ -56,6 +58,7 @@ static void put_down(tutti_comm *comm)
 {
     struct tti_queue *queue = &comm->queue;
     struct tti_started *started = atomic_load_explicit(&queue->thread_local_op, memory_order_relaxed);
+    assert(atomic_load_explicit(&queue->busy, memory_order_relaxed) == TTI_BUSY_TAKEN);
     if (started == NULL) return;
     started->op = comm->op;
     started->row = NULL;
@@ -83,6 +86,7 @@ static void resign(tutti_comm *comm)
 
 static void release(tutti_comm *comm)
 {
+    assert(atomic_load_explicit(&comm->queue.busy, memory_order_relaxed) == TTI_BUSY_TAKEN);
     atomic_store_explicit(&comm->queue.busy, TTI_BUSY_NOBODY, memory_order_seq_cst);
     if (atomic_load_explicit(&comm->queue.waiters, memory_order_seq_cst) != 0)
         tti_bell_ring(&comm->queue.handover, false);
@@ -189,6 +193,9 @@ static bool keep(tutti_comm *comm)
 {
     struct tti_queue *queue = &comm->queue;
     if (!tti_queue_try(comm)) return false;
+    uintptr_t keeper = atomic_load_explicit(&queue->keeper, memory_order_relaxed);
+    assert(keeper == 0 || keeper == self()); /* a comm has one keeper for life */
+    (void)keeper;
     atomic_store_explicit(&queue->keeper, self(), memory_order_relaxed);
     atomic_store_explicit(&queue->inside, 1, memory_order_relaxed);
     atomic_store_explicit(&queue->busy, TTI_BUSY_KEPT, memory_order_release);
@@ -206,6 +213,7 @@ static struct tti_started *place_for(tutti_comm *comm)
 static void pick_up(tutti_comm *comm, struct tti_started *started, bool ended)
 {
     struct tti_queue *queue = &comm->queue;
+    assert(atomic_load_explicit(&queue->thread_local_op, memory_order_relaxed) == NULL);
     atomic_store_explicit(&started->used, true, memory_order_relaxed);
     atomic_store_explicit(&started->thread_local_op, true, memory_order_relaxed);
     atomic_store_explicit(&queue->thread_local_op, started, memory_order_relaxed);
@@ -242,6 +250,7 @@ bool tti_thread_local_op_start(struct tti_op *op, tutti_op *handle)
 static void end(tutti_comm *comm, struct tti_started *started)
 {
     struct tti_queue *queue = &comm->queue;
+    assert(atomic_load_explicit(&queue->thread_local_op, memory_order_relaxed) == started);
     comm->op.state = TTI_OP_ENDED;
     tti_started_void(started);
     atomic_store_explicit(&started->thread_local_op, false, memory_order_relaxed);

@@ -10,6 +10,7 @@
 #include "collective/op/uses.h"
 #include "collective/peers/net.h"
 #include "device/stream.h"
+#include <assert.h>
 
 #define MS INT64_C(1000000)
 
@@ -110,6 +111,7 @@ tutti_status tti_turn_put_reached(struct tti_started *started, tutti_error *erro
 static void hand_to_host(struct tti_started *started)
 {
     tutti_comm *comm = started->op.comm;
+    assert(!started->turn->flies && !atomic_load_explicit(&started->turn->met, memory_order_relaxed));
     tutti_error error = {0};
     bool stages = started->turn->comm->queue.streams->stager != NULL;
     tutti_status status = tti_turn_put_reached(started, &error);
@@ -133,6 +135,7 @@ void tti_turn_fly(struct tti_started *started)
     struct tti_turn *turn = started->turn;
     tutti_comm *comm = started->op.comm;
     enum tti_haste haste = turn->blocking ? TTI_SOMETIME : TTI_SOON;
+    assert(!turn->flies && !atomic_load_explicit(&turn->met, memory_order_relaxed)); /* issued once for each start */
     count_carrier(started, turn->provider->carrier);
     turn->flies = true;
     started->op.state = TTI_OP_RUNNING;
@@ -150,6 +153,8 @@ static void follow(struct tti_started *started)
     struct tti_turn *turn = started->turn;
     struct tti_streams *streams = turn->comm->queue.streams;
     tutti_error ignored = {0};
+    assert(turn->shown &&
+           turn->verdict.status == TUTTI_OK); /* all ranks have put there what the stream is to wait for */
     pthread_mutex_lock(&streams->side_lock);
     if (turn->provider->follow(started, turn->stream, &ignored) == TUTTI_OK)
         (void)tti_uses_end(turn->uses, turn->stream, &ignored);
@@ -234,6 +239,7 @@ static void leave_gates(struct tti_turn *turn)
 {
     if (turn->left_gates) return;
     turn->left_gates = true;
+    assert(turn->gate == NULL || atomic_load_explicit(&turn->gate->used, memory_order_relaxed) > 0);
     if (turn->gate != NULL) atomic_fetch_sub_explicit(&turn->gate->used, 1, memory_order_release);
     if (turn->origin != NULL) atomic_fetch_sub_explicit(&turn->origin->used, 1, memory_order_release);
 }
@@ -247,6 +253,7 @@ void tti_turn_end(struct tti_started *started, tutti_status status)
     if (turn->watched) stream->device->ops->watch(stream->device, turn->gate->stream, false);
     if (turn->number != 0) tti_gate_open(&turn->gate->gate, turn->number);
     leave_gates(turn);
+    assert(!turn->flies || atomic_load_explicit(&turn->comm->queue.streams->flying, memory_order_relaxed) > 0);
     if (turn->flies) atomic_fetch_sub_explicit(&turn->comm->queue.streams->flying, 1, memory_order_relaxed);
     tti_uses_let_go(turn->uses);
     if (status < 0 && !turn->refused)
