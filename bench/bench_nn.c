@@ -71,7 +71,7 @@ static tutti_status measure(tutti_pass *pass, const tutti_batch *batch, tutti_op
         double start = now();
         tutti_status status = tutti_pass_forward(pass, batch, losses);
         double middle = now();
-        if (status == TUTTI_OK) status = tutti_pass_backward(pass, &(tutti_backward){0});
+        if (status == TUTTI_OK) status = tutti_pass_backward(pass, NULL);
         double ready = now();
         if (status != TUTTI_OK) return status;
         tutti_optimizer_step_on(optimizer, pass, 1e-4, 1 / (double)batch->samples);
@@ -124,7 +124,8 @@ int main(int argc, char **argv)
     int32_t *tokens = malloc(2 * rows * sizeof *tokens), *targets = tokens + rows;
     int64_t bounds[65];
     for (int g = 0; g <= grains; g++) bounds[g] = shape->batch * g / (grains > 0 ? grains : 1);
-    tutti_batch batch = {.samples = shape->batch,
+    tutti_batch batch = {.struct_size = sizeof batch,
+                         .samples = shape->batch,
                          .tokens = tokens,
                          .targets = targets,
                          .grains = grains,
@@ -134,7 +135,8 @@ int main(int argc, char **argv)
     if (tokens != NULL) fill_batch(shape, tokens, targets);
     tutti_optimizer *optimizer = NULL;
     tutti_parameter *list = calloc((size_t)tutti_model_tensors(model), sizeof *list);
-    tutti_pass_options options = {.samples = shape->batch, .grains = grains, .threads = threads};
+    tutti_pass_options options = {
+        .struct_size = sizeof options, .samples = shape->batch, .grains = grains, .threads = threads};
     bool good = tokens != NULL && tutti_pass_create(model, &options, &pass) == TUTTI_OK && list != NULL &&
                 adamw(model, list, &optimizer) == TUTTI_OK &&
                 measure(pass, &batch, optimizer, seconds, &times) == TUTTI_OK;

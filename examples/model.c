@@ -78,14 +78,15 @@ static int take_step(learner *l, double *mean)
     for (int64_t i = 0; i < samples; i++)
         draw(l->step * GRAINS * GRAIN_SAMPLES + (uint64_t)(first + i), l->inputs[i], l->targets[i]);
     for (int g = 0; g <= l->grains; g++) bounds[g] = (int64_t)g * GRAIN_SAMPLES;
-    tutti_batch batch = {.samples = samples,
+    tutti_batch batch = {.struct_size = sizeof batch,
+                         .samples = samples,
                          .inputs = l->inputs[0],
                          .target_values = l->targets[0],
                          .grain_bounds = bounds,
                          .grains = l->grains,
                          .first_sample = first,
                          .step = l->step};
-    tutti_backward how = {.ready = ready, .context = l->ddp};
+    tutti_backward how = {.struct_size = sizeof how, .ready = ready, .context = l->ddp};
     how.subtrees = tutti_ddp_partials(l->ddp, &how.subtree_bounds, &how.gradients);
     tutti_ddp_begin(l->ddp, true);
     if (tutti_pass_forward(l->pass, &batch, losses) != TUTTI_OK || tutti_pass_backward(l->pass, &how) != TUTTI_OK)
@@ -164,7 +165,8 @@ static int make(learner *l)
         tutti_optimizer_create(&settings, l->list, l->tensors, &l->optimizer, &error) != TUTTI_OK)
         return say(&error);
     tutti_ddp_grains(l->ddp, &l->first_grain, &l->grains);
-    tutti_pass_options pass = {.samples = (int64_t)l->grains * GRAIN_SAMPLES, .grains = l->grains};
+    tutti_pass_options pass = {
+        .struct_size = sizeof pass, .samples = (int64_t)l->grains * GRAIN_SAMPLES, .grains = l->grains};
     return tutti_pass_create(l->model, &pass, &l->pass) == TUTTI_OK ? 0 : tutti_model_explain(l->model, stderr);
 }
 

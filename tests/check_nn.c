@@ -36,7 +36,8 @@ tutti_batch nn_tokens(int64_t samples, int64_t context, int32_t vocabulary, uint
     int32_t *tokens = array(samples * context, sizeof *tokens), *targets = array(samples * context, sizeof *targets);
     for (int64_t i = 0; i < samples * context; i++) tokens[i] = (int32_t)(nn_random(&seed) % (uint64_t)vocabulary);
     for (int64_t i = 0; i < samples * context; i++) targets[i] = (int32_t)(nn_random(&seed) % (uint64_t)vocabulary);
-    return (tutti_batch){.samples = samples, .tokens = tokens, .targets = targets, .seed = seed};
+    return (tutti_batch){
+        .struct_size = sizeof(tutti_batch), .samples = samples, .tokens = tokens, .targets = targets, .seed = seed};
 }
 
 tutti_batch nn_values(int64_t samples, int64_t inputs, int64_t outputs, uint64_t seed)
@@ -46,7 +47,12 @@ tutti_batch nn_values(int64_t samples, int64_t inputs, int64_t outputs, uint64_t
     for (int64_t i = 0; i < samples * inputs; i++) in[i] = (float)nn_uniform(&seed);
     for (int64_t i = 0; i < samples * outputs; i++) out[i] = (float)nn_uniform(&seed);
     for (int64_t i = 0; i < samples; i++) targets[i] = (int32_t)(nn_random(&seed) % (uint64_t)outputs);
-    return (tutti_batch){.samples = samples, .inputs = in, .target_values = out, .targets = targets, .seed = seed};
+    return (tutti_batch){.struct_size = sizeof(tutti_batch),
+                         .samples = samples,
+                         .inputs = in,
+                         .target_values = out,
+                         .targets = targets,
+                         .seed = seed};
 }
 
 void nn_batch_free(tutti_batch *batch)
@@ -83,7 +89,9 @@ tutti_model *nn_mlp(const tutti_mlp *mlp, uint64_t seed)
 tutti_pass *nn_pass(tutti_model *model, const tutti_pass_options *options)
 {
     tutti_pass *pass;
-    if (tutti_pass_create(model, options, &pass) == TUTTI_OK) return pass;
+    tutti_pass_options sized = *options;
+    sized.struct_size = sizeof sized;
+    if (tutti_pass_create(model, &sized, &pass) == TUTTI_OK) return pass;
     tutti_model_explain(model, stdout);
     exit(1);
 }
@@ -92,7 +100,9 @@ tutti_loss nn_step(tutti_pass *pass, const tutti_batch *batch, const tutti_backw
 {
     tutti_loss losses[256] = {{0}}, total = {0};
     CHECK(tutti_pass_forward(pass, batch, losses) == TUTTI_OK);
-    CHECK(how == NULL || tutti_pass_backward(pass, how) == TUTTI_OK);
+    tutti_backward sized = how == NULL ? (tutti_backward){0} : *how;
+    sized.struct_size = sizeof sized;
+    CHECK(how == NULL || tutti_pass_backward(pass, &sized) == TUTTI_OK);
     int count = batch->grain_bounds == NULL ? 1 : batch->grains;
     for (int i = 0; i < count; i++) {
         total.sum += losses[i].sum;

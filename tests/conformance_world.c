@@ -126,7 +126,7 @@ static void run_simulated(void)
 {
     tutti_options options;
     tutti_sim_setup setup;
-    tutti_sim_report report = {0};
+    tutti_sim_report report = {.struct_size = sizeof report};
     tutti_error error;
     tutti_options_init(&options, NULL);
     options.direct = current->direct;

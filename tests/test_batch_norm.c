@@ -116,7 +116,8 @@ static bool make_part(tutti_comm *comm, const tutti_batch *all, struct part *par
     static tutti_parameter lists[8][64]; /* of ranks that are threads, or processes */
     tutti_parameter *list = lists[tutti_rank(comm)];
     const tutti_ddp_options ddp = {.struct_size = sizeof ddp, .grains = the.fast ? 0 : GRAINS};
-    const tutti_pass_options options = {.samples = SAMPLES,
+    const tutti_pass_options options = {.struct_size = sizeof options,
+                                        .samples = SAMPLES,
                                         .grains = the.fast ? 0 : part->batch.grains,
                                         .threads = the.threads,
                                         .recompute = the.recompute,
@@ -146,7 +147,7 @@ static bool is_first(const struct part *part)
 static void step(struct part *part, double *losses)
 {
     tutti_loss own[GRAINS + 1];
-    tutti_backward how = {.ready = ready, .context = part};
+    tutti_backward how = {.struct_size = sizeof how, .ready = ready, .context = part};
     CHECK(tutti_ddp_begin(part->ddp, true) == TUTTI_OK);
     if (!the.fast) how.subtrees = tutti_ddp_partials(part->ddp, &how.subtree_bounds, &how.gradients);
     tutti_status status = tutti_pass_forward(part->pass, &part->batch, own);

@@ -390,7 +390,7 @@ static int simulated(tutti_comm *world, void *context)
 static void in_simulation(int hosts, int ranks)
 {
     tutti_sim_setup setup;
-    tutti_sim_report report = {.result = -1};
+    tutti_sim_report report = {.struct_size = sizeof report, .result = -1};
     tutti_error error;
     check_title("simulated, %d hosts with %d ranks", hosts, ranks);
     tutti_sim_setup_init(&setup);

@@ -465,7 +465,7 @@ static void run_simulated(uint64_t number, int ranks_per_host)
     uint64_t random = number * 77 + 5;
     tutti_sim_death deaths[2];
     tutti_sim_setup setup;
-    tutti_sim_report report;
+    tutti_sim_report report = {.struct_size = sizeof report};
     tutti_error error = {0};
     for (int i = 0; i < 2; i++)
         deaths[i] = (tutti_sim_death){.rank = (int)(fault_random(&random) % (uint64_t)run.size),

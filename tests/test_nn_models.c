@@ -139,7 +139,8 @@ static int rank_step(tutti_model *model, const tutti_batch *whole, int first, in
     tutti_pass *pass = nn_pass(model,
                                &(tutti_pass_options){.samples = batch.samples, .grains = count, .threads = threads});
     CHECK(tutti_pass_forward(pass, &batch, losses + first) == TUTTI_OK);
-    tutti_backward how = {.subtrees = subtrees, .subtree_bounds = trees, .gradients = gradients};
+    tutti_backward how = {
+        .struct_size = sizeof how, .subtrees = subtrees, .subtree_bounds = trees, .gradients = gradients};
     CHECK(tutti_pass_backward(pass, &how) == TUTTI_OK);
     tutti_pass_free(pass);
     return subtrees;

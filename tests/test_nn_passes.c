@@ -125,12 +125,14 @@ static void other_ways(const int64_t *bounds, int grains)
     float *expected = copy_gradients(model);
     tutti_pass_free(pass);
 
-    tutti_pass_options apart = {.samples = 4, .grains = grains, .threads = 2, .split = true};
+    tutti_pass_options apart = {
+        .struct_size = sizeof apart, .samples = 4, .grains = grains, .threads = 2, .split = true};
     pass = nn_pass(model, &apart);
     memset(tutti_model_gradients(model), 0, count * sizeof(float));
     nn_step(pass, &batch, &(tutti_backward){.parts = TUTTI_BACKWARD_INPUT});
     CHECK(tutti_model_gradients(model)[0] == 0);
-    CHECK(tutti_pass_backward(pass, &(tutti_backward){.parts = TUTTI_BACKWARD_WEIGHTS}) == TUTTI_OK);
+    CHECK(tutti_pass_backward(pass, &(tutti_backward){.struct_size = sizeof(tutti_backward),
+                                                      .parts = TUTTI_BACKWARD_WEIGHTS}) == TUTTI_OK);
     CHECK(same(tutti_model_gradients(model), expected, count));
     tutti_pass_free(pass);
     free(expected);
@@ -183,7 +185,7 @@ static void by_layer(const int64_t *bounds, int grains)
     tutti_model *model = nn_gpt(&small, 15);
     tutti_batch batch = nn_tokens(4, small.context, (int32_t)small.vocabulary, 16);
     const size_t count = tutti_model_elements(model);
-    tutti_pass_options options = {.samples = 4, .grains = grains, .threads = 2};
+    tutti_pass_options options = {.struct_size = sizeof options, .samples = 4, .grains = grains, .threads = 2};
     batch.grain_bounds = bounds;
     batch.grains = grains;
     tutti_pass *pass = nn_pass(model, &options);
@@ -194,8 +196,12 @@ static void by_layer(const int64_t *bounds, int grains)
         model, malloc(count * sizeof(float)), malloc(count * sizeof(float)), malloc(count * sizeof(float)), 0, -1};
     const tutti_value_source source = {layer_need, layer_done, &one};
     const int all[2] = {0, grains};
-    tutti_backward how = {
-        .subtrees = 1, .subtree_bounds = all, .place = layer_place, .ready = layer_ready, .context = &one};
+    tutti_backward how = {.struct_size = sizeof how,
+                          .subtrees = 1,
+                          .subtree_bounds = all,
+                          .place = layer_place,
+                          .ready = layer_ready,
+                          .context = &one};
     options.source = &source;
     pass = nn_pass(model, &options);
     CHECK(nn_step(pass, &batch, &how).sum == plain.sum && one.needed == 0);
@@ -234,7 +240,8 @@ struct stages {
 
 static void stages_backward(struct stages *stages, int batch, int parts)
 {
-    tutti_backward how = {.subtrees = 1,
+    tutti_backward how = {.struct_size = sizeof how,
+                          .subtrees = 1,
                           .subtree_bounds = (const int[]){0, stages->batches[batch].grains},
                           .gradients = &stages->gradients,
                           .tied = &stages->tied,
@@ -305,9 +312,10 @@ static void in_stages(bool split, double dropout)
         stages_backward(&stages, b, split ? TUTTI_BACKWARD_WEIGHTS : 0);
         stages_compare(&stages, b, losses[b]);
     }
-    CHECK(tutti_pass_backward(stages.passes[1], &(tutti_backward){0}) == TUTTI_ERR_ARGUMENT); /* no place for the tie */
-    CHECK(tutti_pass_backward(stages.passes[1], &(tutti_backward){.tied = &stages.tied, .slot = 2}) ==
-          TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_pass_backward(stages.passes[1], NULL) == TUTTI_ERR_ARGUMENT); /* no place for the tie */
+    CHECK(tutti_pass_backward(stages.passes[1], &(tutti_backward){.struct_size = sizeof(tutti_backward),
+                                                                  .tied = &stages.tied,
+                                                                  .slot = 2}) == TUTTI_ERR_ARGUMENT);
     for (int i = 0; i < 2; i++) {
         tutti_pass_free(stages.passes[i]);
         nn_batch_free(&stages.batches[i]);
@@ -435,7 +443,7 @@ static void wrong_batches(void)
     tutti_batch batch = nn_tokens(2, small.context, (int32_t)small.vocabulary, 2), bad = batch;
     tutti_pass *pass = nn_pass(model, &(tutti_pass_options){.samples = 2, .grains = 2});
     tutti_loss losses[2];
-    CHECK(refused(model, tutti_pass_backward(pass, &(tutti_backward){0}), "needs a forward"));
+    CHECK(refused(model, tutti_pass_backward(pass, NULL), "needs a forward"));
     bad.samples = 3;
     CHECK(refused(model, tutti_pass_forward(pass, &bad, losses), "3 samples"));
     bad = batch;
@@ -447,8 +455,13 @@ static void wrong_batches(void)
     CHECK(refused(model, tutti_pass_forward(pass, &bad, losses), "grain bounds"));
     bad.grain_bounds = (const int64_t[]){0, 1, 2};
     CHECK(tutti_pass_forward(pass, &bad, losses) == TUTTI_OK);
-    CHECK(refused(model, tutti_pass_backward(pass, &(tutti_backward){.accumulate = true}), "only fast mode"));
-    CHECK(refused(model, tutti_pass_backward(pass, &(tutti_backward){.parts = TUTTI_BACKWARD_INPUT}), "split"));
+    CHECK(refused(
+        model, tutti_pass_backward(pass, &(tutti_backward){.struct_size = sizeof(tutti_backward), .accumulate = true}),
+        "only fast mode"));
+    CHECK(refused(model,
+                  tutti_pass_backward(
+                      pass, &(tutti_backward){.struct_size = sizeof(tutti_backward), .parts = TUTTI_BACKWARD_INPUT}),
+                  "split"));
     ((int32_t *)(uintptr_t)batch.tokens)[5] = 50;
     CHECK(refused(model, tutti_pass_forward(pass, &batch, losses), "token 5 of the batch is 50"));
     tutti_pass_free(pass);
@@ -491,7 +504,9 @@ static void no_memory(void)
         tutti_status status = tutti_gpt_create(&small, &model);
         if (status == TUTTI_OK) status = tutti_model_bind(model, NULL, NULL);
         if (status == TUTTI_OK)
-            status = tutti_pass_create(model, &(tutti_pass_options){.samples = 2, .threads = 2}, &pass);
+            status = tutti_pass_create(
+                model, &(tutti_pass_options){.struct_size = sizeof(tutti_pass_options), .samples = 2, .threads = 2},
+                &pass);
         if (status == TUTTI_OK && tutti_model_gradients(model) == NULL) status = TUTTI_ERR_MEMORY;
         tti_alloc_fail_after(-1);
         tutti_pass_free(pass);
@@ -514,7 +529,7 @@ static void *train_some(void *argument)
     bool good = true;
     for (int step = 0; step < 20; step++) {
         good = good && tutti_pass_forward(pass, &batch, &loss) == TUTTI_OK &&
-               tutti_pass_backward(pass, &(tutti_backward){0}) == TUTTI_OK;
+               tutti_pass_backward(pass, NULL) == TUTTI_OK;
         float *values = tutti_model_values(model);
         for (size_t i = 0; i < tutti_model_elements(model); i++) values[i] -= 1e-3f * tutti_model_gradients(model)[i];
     }

@@ -77,7 +77,7 @@ static void check_time(const char *name, int p, int m, bool apart)
     scene.part_ns = PART_MS * MS / about.chunks;
     tutti_sim_setup setup = sim_setup(apart ? 1 : p, 1);
     setup.hosts = apart ? p : 1;
-    tutti_sim_report report;
+    tutti_sim_report report = {.struct_size = sizeof report};
     tutti_error error;
     tutti_status status = tutti_sim_run(&setup, work, &scene, &report, &error);
     CHECK_THAT(status == TUTTI_OK && report.result == 0, "%s p=%d m=%d: %s %s", name, p, m, error.text,
@@ -121,7 +121,7 @@ static void run_death(const char *name, int hosts)
     setup.hosts = hosts;
     setup.deaths = &death;
     setup.death_count = 1;
-    tutti_sim_report report;
+    tutti_sim_report report = {.struct_size = sizeof report};
     tutti_error error;
     CHECK_THAT(tutti_sim_run(&setup, work, &scene, &report, &error) == TUTTI_OK, "%s", error.text);
     for (int rank = 0; rank < 4; rank++) {

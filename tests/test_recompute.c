@@ -70,9 +70,13 @@ static tutti_loss forward(tutti_pass *pass, const tutti_batch *batch)
 static void backward(tutti_pass *pass, bool split, int slot)
 {
     if (split)
-        CHECK(tutti_pass_backward(pass, &(tutti_backward){.parts = TUTTI_BACKWARD_INPUT, .slot = slot}) == TUTTI_OK);
+        CHECK(tutti_pass_backward(pass, &(tutti_backward){.struct_size = sizeof(tutti_backward),
+                                                          .parts = TUTTI_BACKWARD_INPUT,
+                                                          .slot = slot}) == TUTTI_OK);
     const int parts = split ? TUTTI_BACKWARD_WEIGHTS : 0;
-    CHECK(tutti_pass_backward(pass, &(tutti_backward){.parts = parts, .slot = slot}) == TUTTI_OK);
+    CHECK(tutti_pass_backward(pass,
+                              &(tutti_backward){.struct_size = sizeof(tutti_backward), .parts = parts, .slot = slot}) ==
+          TUTTI_OK);
 }
 
 /* Two batches go forward before the first goes back; the second one's gradients are compared, then the first one's. */
@@ -109,7 +113,8 @@ static void same_bits(tutti_model *model, const struct trial *trial)
 {
     struct source held = {model, malloc(tutti_model_elements(model) * sizeof(float)), 0};
     const tutti_value_source source = {need, done, &held};
-    tutti_pass_options options = {.samples = SAMPLES,
+    tutti_pass_options options = {.struct_size = sizeof options,
+                                  .samples = SAMPLES,
                                   .grains = trial->grains ? 3 : 0,
                                   .threads = trial->threads,
                                   .split = trial->split,
@@ -230,8 +235,9 @@ static void test_refused(void)
 {
     tutti_model *model = nn_mlp(&(tutti_mlp){.inputs = 4, .outputs = 3, .hidden_layers = 1, .hidden = 8}, 1);
     tutti_pass *pass = NULL;
-    CHECK(tutti_pass_create(model, &(tutti_pass_options){.samples = 2, .recompute = true}, &pass) ==
-          TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_pass_create(
+              model, &(tutti_pass_options){.struct_size = sizeof(tutti_pass_options), .samples = 2, .recompute = true},
+              &pass) == TUTTI_ERR_ARGUMENT);
     CHECK(pass == NULL && strstr(tutti_model_error(model)->text, "this model has none") != NULL);
     tutti_model_free(model);
 }

@@ -63,7 +63,8 @@ static void reference(tutti_pass *pass, const int32_t *tokens, size_t count, dou
     int32_t window[CONTEXT] = {0}, targets[CONTEXT] = {0};
     const size_t start = window_of(count);
     memcpy(window, tokens + start, (count - start) * sizeof *window);
-    tutti_batch batch = {.samples = 1, .tokens = window, .targets = targets, .evaluate = true};
+    tutti_batch batch = {
+        .struct_size = sizeof batch, .samples = 1, .tokens = window, .targets = targets, .evaluate = true};
     tutti_loss loss;
     CHECK(tutti_pass_forward(pass, &batch, &loss) == TUTTI_OK);
     const float *output = pass->places[model->layer_count - 2].out + (count - start - 1) * WIDTH;

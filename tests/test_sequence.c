@@ -142,8 +142,11 @@ static size_t pass_bytes(tutti_mesh *mesh, bool sequence, int layers)
     size_t bytes = 0;
     if (width_good(model, tutti_model_place(model, &placing)) &&
         width_good(model, tutti_model_bind(model, NULL, NULL)) &&
-        width_good(model, tutti_pass_create(
-                              model, &(tutti_pass_options){.samples = WIDTH_SAMPLES, .grains = WIDTH_GRAINS}, &pass)))
+        width_good(model, tutti_pass_create(model,
+                                            &(tutti_pass_options){.struct_size = sizeof(tutti_pass_options),
+                                                                  .samples = WIDTH_SAMPLES,
+                                                                  .grains = WIDTH_GRAINS},
+                                            &pass)))
         bytes = tutti_pass_bytes(pass);
     tutti_pass_free(pass);
     tutti_model_free(model);

@@ -40,7 +40,8 @@ static int meet(tutti_comm *comm, void *context)
 static void run(int hosts, const tutti_sim_fault *faults, size_t count, struct world *world)
 {
     tutti_options options;
-    tutti_sim_report report = {.result = -1}, again = {.result = -2};
+    tutti_sim_report report = {.struct_size = sizeof report, .result = -1},
+                     again = {.struct_size = sizeof again, .result = -2};
     tutti_sim_setup setup = sim_setup(hosts == 1 ? 2 : 1, 3);
     struct world before = *world;
     tutti_options_init(&options, NULL);

@@ -70,9 +70,13 @@ static int leaving_work(tutti_comm *world, void *context)
 static void test_leaving(int hosts)
 {
     tutti_sim_setup setup = sim_setup(2, 1);
-    tutti_sim_report report = {.result = -1};
+    tutti_sim_report report = {.struct_size = sizeof report, .result = -1};
     setup.hosts = hosts;
     CHECK(tutti_sim_run(&setup, leaving_work, NULL, &report, NULL) == TUTTI_OK && report.result == 0);
+    tutti_error error;
+    report.struct_size = 0;
+    CHECK(tutti_sim_run(&setup, leaving_work, NULL, &report, &error) == TUTTI_ERR_ARGUMENT);
+    CHECK(strstr(error.text, "struct_size") != NULL);
 }
 
 static int spend_long(tutti_comm *world, void *context)
@@ -111,7 +115,7 @@ static void test_end_of_time(void)
     tutti_sim_setup setup = sim_setup(2, 1);
     CHECK(ends_in_time());
     tutti_options options; /* a terabyte at a byte per second: its deadline comes long before, in order */
-    tutti_sim_report report = {0};
+    tutti_sim_report report = {.struct_size = sizeof report};
     CHECK(tutti_options_init(&options, NULL) == TUTTI_OK);
     setup.options = &options;
     setup.hosts = 2;

@@ -63,7 +63,7 @@ static struct outcome simulate(const struct world *world)
 {
     struct run run = {.world = world};
     struct rusage usage;
-    tutti_sim_report report = {.result = -1};
+    tutti_sim_report report = {.struct_size = sizeof report, .result = -1};
     tutti_sim_setup setup;
     tutti_sim_setup_init(&setup);
     setup.hosts = world->hosts;

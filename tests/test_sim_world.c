@@ -19,7 +19,7 @@ enum { COUNT = 3000, RANKS = 5 };
 
 static tutti_sim_report run_world(const tutti_sim_setup *setup, tutti_sim_work *work, void *context)
 {
-    tutti_sim_report report = {.result = -1};
+    tutti_sim_report report = {.struct_size = sizeof report, .result = -1};
     tutti_error error;
     tutti_status status = tutti_sim_run(setup, work, context, &report, &error);
     CHECK(status == TUTTI_OK);
@@ -580,7 +580,7 @@ static void test_memory(void)
     tutti_log_set_level(TUTTI_ERROR); /* ranks without memory leave others waiting */
     for (; allowed < 500; allowed++) {
         tutti_error error;
-        tutti_sim_report report = {0};
+        tutti_sim_report report = {.struct_size = sizeof report};
         tutti_sim_setup setup = sim_setup(RANKS, 1);
         tti_alloc_fail_after(allowed);
         tutti_status status = tutti_sim_run(&setup, mixed_work, NULL, &report, &error);

@@ -61,7 +61,7 @@ static bool make(struct learner *l, tutti_mesh *mesh)
     if (status == TUTTI_OK) status = tutti_optimizer_create(&settings, l->list, l->count, &l->optimizer, &error);
     if (!CHECK_THAT(status == TUTTI_OK, "%s: %s", tutti_status_name(status), error.text)) return false;
     tutti_ddp_grains(l->ddp, &l->first, &l->grains);
-    tutti_pass_options pass = {.samples = l->grains, .grains = l->grains};
+    tutti_pass_options pass = {.struct_size = sizeof pass, .samples = l->grains, .grains = l->grains};
     return worked(l, tutti_pass_create(l->model, &pass, &l->pass));
 }
 
@@ -92,7 +92,7 @@ static bool take_step(struct learner *l, int step, struct outcome *outcome)
     mine.first_sample = l->first;
     mine.step = (uint64_t)step;
     struct ready ready = {.ddp = l->ddp};
-    tutti_backward how = {.ready = on_ready, .context = &ready};
+    tutti_backward how = {.struct_size = sizeof how, .ready = on_ready, .context = &ready};
     bool good = worked(l, tutti_ddp_begin(l->ddp, true));
     how.subtrees = tutti_ddp_partials(l->ddp, &how.subtree_bounds, &how.gradients);
     good = good && worked(l, tutti_pass_forward(l->pass, &mine, losses));

@@ -450,7 +450,7 @@ static void run_simulated(void)
     tutti_sim_death death = {.rank = VICTIM, .at_ns = INT64_C(1000000000)};
     for (int hosts = 1; hosts <= RANKS; hosts *= 2) {
         tutti_sim_setup setup;
-        tutti_sim_report report;
+        tutti_sim_report report = {.struct_size = sizeof report};
         tutti_error error = {0};
         check_title("simulated, %d hosts", hosts);
         tutti_sim_setup_init(&setup);

@@ -168,11 +168,15 @@ static void test_passes(void)
     tutti_loss loss;
     tutti_mlp mlp = {.inputs = 2, .outputs = 2};
     CHECK(tutti_mlp_create(&mlp, &model) == TUTTI_OK && tutti_model_bind(model, NULL, NULL) == TUTTI_OK);
-    CHECK(tutti_pass_create(model, &(tutti_pass_options){.samples = 1}, &pass) == TUTTI_OK);
+    CHECK(tutti_pass_create(model, &(tutti_pass_options){.struct_size = sizeof(tutti_pass_options), .samples = 1},
+                            &pass) == TUTTI_OK);
     CHECK(tutti_pass_forward(pass, NULL, &loss) == TUTTI_ERR_ARGUMENT);
-    CHECK(tutti_pass_forward(pass, &(tutti_batch){.samples = 0}, NULL) == TUTTI_ERR_ARGUMENT);
-    CHECK(tutti_pass_backward(pass, NULL) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_pass_forward(pass, &(tutti_batch){.struct_size = sizeof(tutti_batch), .samples = 0}, NULL) ==
+          TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_pass_forward(pass, &(tutti_batch){.samples = 1}, &loss) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_pass_backward(pass, &(tutti_backward){.parts = 3}) == TUTTI_ERR_ARGUMENT);
     tutti_pass_free(pass);
+    CHECK(tutti_pass_create(model, &(tutti_pass_options){.samples = 1}, &pass) == TUTTI_ERR_ARGUMENT);
     check_model(model, tutti_pass_create(model, NULL, &pass), "needs options");
 }
 

@@ -176,7 +176,7 @@ static void test_words(void)
 static int run_world(int hosts, int ranks_per_host, tutti_sim_work *work)
 {
     tutti_sim_setup setup = sim_setup(ranks_per_host, 1);
-    tutti_sim_report report = {.result = -1};
+    tutti_sim_report report = {.struct_size = sizeof report, .result = -1};
     tutti_error error;
     setup.hosts = hosts;
     tutti_status status = tutti_sim_run(&setup, work, NULL, &report, &error);

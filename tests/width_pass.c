@@ -58,7 +58,8 @@ static tutti_batch make_batch(const struct width_shape *shape)
     for (int64_t i = 0; !tokens && i < WIDTH_SAMPLES * shape->mlp.inputs; i++)
         inputs[i] = (float)(width_next(&state) % 5) - 2;
     for (int64_t i = 0; i < WIDTH_SAMPLES * shape->mlp.outputs; i++) values[i] = (float)(width_next(&state) % 5) - 2;
-    return (tutti_batch){.samples = WIDTH_SAMPLES,
+    return (tutti_batch){.struct_size = sizeof(tutti_batch),
+                         .samples = WIDTH_SAMPLES,
                          .tokens = ids,
                          .targets = targets,
                          .inputs = inputs,
@@ -83,7 +84,8 @@ bool width_run_pass(const struct width_shape *shape, int threads, struct width_r
     tutti_pass *pass = NULL;
     tutti_batch batch = make_batch(shape);
     if (shape->fast) batch.grain_bounds = NULL;
-    tutti_pass_options options = {.samples = WIDTH_SAMPLES,
+    tutti_pass_options options = {.struct_size = sizeof options,
+                                  .samples = WIDTH_SAMPLES,
                                   .grains = WIDTH_GRAINS,
                                   .threads = threads,
                                   .split = shape->split,
@@ -93,7 +95,8 @@ bool width_run_pass(const struct width_shape *shape, int threads, struct width_r
     ok = ok && width_good(model, tutti_pass_forward(pass, &batch, result->losses));
     for (int part = shape->split ? TUTTI_BACKWARD_INPUT : 0; ok && part <= (shape->split ? TUTTI_BACKWARD_WEIGHTS : 0);
          part++)
-        ok = width_good(model, tutti_pass_backward(pass, &(tutti_backward){.parts = part}));
+        ok = width_good(
+            model, tutti_pass_backward(pass, &(tutti_backward){.struct_size = sizeof(tutti_backward), .parts = part}));
     result->operations = operations(model->width.comm) - before;
     for (int i = 0; ok && i < model->layer_count; i++)
         if (model->layers[i]->cut != TUTTI_CUT_OUTPUTS && model->layers[i]->cut != TUTTI_CUT_ALIKE &&

@@ -217,8 +217,9 @@ typedef struct tutti_sim_setup {
 } tutti_sim_setup;
 
 typedef struct tutti_sim_report {
-    int result;      /* 0, or the first non-zero value that a rank returned */
-    int64_t time_ns; /* simulated, of the whole run */
+    size_t struct_size; /* to be set before the run: sizeof(tutti_sim_report) */
+    int result;         /* 0, or the first non-zero value that a rank returned */
+    int64_t time_ns;    /* simulated, of the whole run */
     uint64_t events;
     uint64_t trace; /* a hash of all events in order */
 } tutti_sim_report;
@@ -304,9 +305,9 @@ TUTTI_API void tutti_board_free(tutti_board *board); /* NULL is ignored */
 
 /* Of a job that may grow, all on this host: it has `count` processes at first and `most` at most. Those that are to be
  * taken in are started with a ticket in TUTTI_TICKET, and wait in tutti_join; the ranks take them in by
- * tutti_comm_grow. open: gives a ticket, -1: as many processes as there can be are there or wait. end: its process has
+ * tutti_comm_grow. create: gives a ticket, -1: as many processes as there can be are there or wait. end: its process has
  * ended. look: what became of it, with its process's number once it is TAKEN; to be asked when the keeper of the board
- * gets SIGUSR1, and before it tells of any end. close: it is not used any more; a TAKEN one when the keeper knows the
+ * gets SIGUSR1, and before it tells of any end. free: it is not used any more; a TAKEN one when the keeper knows the
  * number. finish: the job ends, and whoever waits is told so. */
 TUTTI_API tutti_status tutti_board_create_to_grow(const char *job, int count, int most, tutti_board **board,
                                                   tutti_error *error);
@@ -316,10 +317,10 @@ typedef enum tutti_ticket_state {
     TUTTI_TICKET_TAKEN,
     TUTTI_TICKET_LATE /* it did not come when it was called: the process is to be ended */
 } tutti_ticket_state;
-TUTTI_API int tutti_board_ticket_open(tutti_board *board);
+TUTTI_API int tutti_board_ticket_create(tutti_board *board);
 TUTTI_API void tutti_board_ticket_end(tutti_board *board, int ticket);
 TUTTI_API tutti_ticket_state tutti_board_ticket_look(const tutti_board *board, int ticket, int *process);
-TUTTI_API void tutti_board_ticket_close(tutti_board *board, int ticket);
+TUTTI_API void tutti_board_ticket_free(tutti_board *board, int ticket);
 TUTTI_API void tutti_board_finish(tutti_board *board);
 
 /* Launchers of a job that were started one by one meet, and prove the job's key to each other (options key_file, key):

@@ -7,9 +7,9 @@
  *     if (tutti_gpt_create(&gpt, &model) != TUTTI_OK) return tutti_model_explain(model, stderr);
  *     tutti_model_bind(model, NULL, NULL);                     memory for parameters and gradients
  *     tutti_model_init(model, seed);
- *     tutti_pass_create(model, &(tutti_pass_options){.samples = 12, .threads = 2}, &pass);
+ *     tutti_pass_create(model, &(tutti_pass_options){sizeof(tutti_pass_options), .samples = 12}, &pass);
  *     tutti_pass_forward(pass, &batch, &loss);                 loss.sum / loss.count is the mean
- *     tutti_pass_backward(pass, &(tutti_backward){0});         gradients of loss.sum
+ *     tutti_pass_backward(pass, NULL);                         gradients of loss.sum
  *
  * A model is a list of layers. A layer has named tensors, which are views into one allocation of parameters and one of
  * gradients, a forward pass, and a backward pass in two parts: for its input and for its weights. A pass is the memory
@@ -396,6 +396,7 @@ typedef struct tutti_boundary {
 } tutti_boundary;
 
 typedef struct tutti_batch {
+    size_t struct_size;
     int64_t samples;            /* of this rank; 0 is ordinary */
     const int32_t *tokens;      /* (samples, rows), for models of tokens */
     const int32_t *targets;     /* (samples, rows) classes, for cross-entropy; below 0: does not count */
@@ -429,6 +430,7 @@ typedef struct tutti_value_source {
 } tutti_value_source;
 
 typedef struct tutti_pass_options {
+    size_t struct_size;
     int64_t samples;                  /* the most of one batch */
     int grains;                       /* the most of one batch; 0: fast mode only */
     int threads;                      /* of this rank, the caller included; 0: 1 */
@@ -467,6 +469,7 @@ typedef tutti_status tutti_gradient_place(void *context, int subtree, size_t off
 enum { TUTTI_BACKWARD_INPUT = 1, TUTTI_BACKWARD_WEIGHTS = 2 };
 
 typedef struct tutti_backward {
+    size_t struct_size;
     /* Grains are summed in the canonical tree. A subtree is a run of this rank's grains: subtree k, the grains from
      * subtree_bounds[k] to subtree_bounds[k + 1], goes to gradients[k] (of tutti_model_elements() floats).
      * 0 subtrees: all of the batch is one, into the model's gradients; with `place`, nothing is computed for weights. */
@@ -487,6 +490,7 @@ typedef struct tutti_backward {
     int slot; /* of the batch */
 } tutti_backward;
 
+/* `how` NULL: both parts, of the whole batch, into the model's gradients. */
 TUTTI_API tutti_status tutti_pass_backward(tutti_pass *pass, const tutti_backward *how);
 
 /* Returns the outputs of the last layer before the loss, (rows, outputs), after a forward; NULL if the loss makes them

@@ -19,7 +19,8 @@
  * Conventions of all headers
  *     Names     `count` is in elements, `bytes` in bytes, `_ms` in milliseconds. Outputs come last. What one creates or
  *               opens one frees with the function that ends in _free; NULL is ignored there.
- *     Structs   One whose first field is struct_size is given with that field set to its sizeof, so that it can grow.
+ *     Structs   One whose first field is struct_size is given with that field set to its sizeof, so that it can grow. Others
+ *               are values, which stay as they are, or are filled in by the library only.
  *     Errors    A function that can fail returns TUTTI_OK or a negative status, and describes the failure in a
  *               tutti_error. It has a last parameter `error` for that, which may be NULL. It has none where it is called
  *               on a comm, or on a mesh, an op, a redistribution or a ddp, which stand on a comm: there the comm keeps the

@@ -19,4 +19,16 @@ static inline bool tti_sized_take(void *known, size_t known_bytes, const void *g
     return true;
 }
 
+/* Fills in a struct that the caller gave for results, as far as both sides know it. What only the caller knows is 0. */
+static inline void tti_sized_give(void *given, const void *known, size_t known_bytes)
+{
+    size_t given_bytes;
+    const size_t head = sizeof given_bytes;
+    memcpy(&given_bytes, given, head);
+    if (given_bytes <= head) return;
+    size_t bytes = given_bytes < known_bytes ? given_bytes : known_bytes;
+    memset((char *)given + head, 0, given_bytes - head);
+    memcpy((char *)given + head, (const char *)known + head, bytes - head);
+}
+
 #endif

@@ -186,7 +186,7 @@ static int trial_work(tutti_comm *world, void *context)
 
 static int run_trial(struct trial *trial, double *seconds)
 {
-    tutti_sim_report report = {0};
+    tutti_sim_report report = {.struct_size = sizeof report};
     tutti_error error;
     tutti_status status = tutti_sim_run(&trial->setup, trial_work, trial, &report, &error);
     if (status != TUTTI_OK) return cli_fail("bench", "%s: %s", tutti_status_name(status), error.text);

@@ -203,7 +203,7 @@ static void welcome(struct guard *guard, int joiner, int count)
     int most = guard->launch->most, made = 0, used = guard_size(guard);
     for (int i = 0; i < most; i++) used += joining->waiters[i].used;
     bool fits = count > 0 && count <= most - used;
-    for (int ticket; fits && made < count && (ticket = tutti_board_ticket_open(guard->board)) >= 0; made++) {
+    for (int ticket; fits && made < count && (ticket = tutti_board_ticket_create(guard->board)) >= 0; made++) {
         joining->waiters[ticket] = (struct waiter){.used = true};
         drop_program(&joining->waiters[ticket].program);
         joining->waiters[ticket].program.joiner = joiner;
@@ -305,7 +305,7 @@ static void signal_all(struct guard *guard, int joiner, int signal)
 static void free_place(struct guard *guard, int ticket)
 {
     struct waiter *waiter = &guard->joining->waiters[ticket];
-    tutti_board_ticket_close(guard->board, ticket);
+    tutti_board_ticket_free(guard->board, ticket);
     drop_program(&waiter->program);
     waiter->used = false;
 }
@@ -382,7 +382,7 @@ static void make_rank(struct guard *guard, int ticket, int rank)
     struct joining *joining = guard->joining;
     struct waiter waiter = joining->waiters[ticket];
     joining->waiters[ticket].used = false;
-    tutti_board_ticket_close(guard->board, ticket);
+    tutti_board_ticket_free(guard->board, ticket);
     drop_program(&joining->programs[rank]);
     joining->programs[rank] = waiter.program;
     joining->waiters[ticket].program = (struct program){.joiner = -1, .folder = -1, .out = -1, .err = -1};

@@ -255,7 +255,7 @@ static int64_t peak_bytes(void)
 static int simulate(struct run *run, struct sim_prediction *prediction)
 {
     tutti_options options;
-    tutti_sim_report report = {0};
+    tutti_sim_report report = {.struct_size = sizeof report};
     tutti_error error = {0};
     tutti_sim_setup setup = sim_setup_of(run->c);
     if (tutti_options_init(&options, &error) != TUTTI_OK) return cli_refuse("sim", "%s", error.text);

@@ -482,7 +482,7 @@ static void check_ends(struct program *program)
 
 static void run_once(struct program *program, const tutti_sim_setup *setup, int64_t *time_ns)
 {
-    tutti_sim_report report = {0};
+    tutti_sim_report report = {.struct_size = sizeof report};
     tutti_error error = {0};
     struct self nobody = {.program = program, .id = -1};
     program->start_ns = program->took_ns = -1;

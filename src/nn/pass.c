@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/memory.h"
+#include "base/sized.h"
 #include "nn/blas.h"
 #include <string.h>
 
@@ -350,10 +351,15 @@ tutti_status tti_pass_plan(tutti_model *model, const tutti_pass_options *options
     return status;
 }
 
-tutti_status tutti_pass_create(tutti_model *model, const tutti_pass_options *options, tutti_pass **out)
+tutti_status tutti_pass_create(tutti_model *model, const tutti_pass_options *given, tutti_pass **out)
 {
     if (model == NULL || out == NULL) return TUTTI_ERR_ARGUMENT;
     *out = NULL;
+    tutti_pass_options known = {0};
+    const tutti_pass_options *options = given == NULL ? NULL : &known;
+    if (given != NULL && !tti_sized_take(&known, sizeof known, given))
+        return tti_model_refuse(model, NULL, TUTTI_ERR_ARGUMENT,
+                                "a pass's options need struct_size, sizeof(tutti_pass_options)");
     const bool has_values = options != NULL && (options->source != NULL || model->values != NULL);
     if (!has_values || !model->sealed || options->samples < 0 || options->grains < 0 || options->threads < 0 ||
         options->slots < 0)

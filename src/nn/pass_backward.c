@@ -5,6 +5,7 @@
  */
 #include "nn/pass_backward.h"
 
+#include "base/sized.h"
 #include "nn/nn_kernels.h"
 #include <string.h>
 
@@ -241,10 +242,14 @@ static tutti_status run(struct tti_backward *backward)
     return gather_rest(backward, parts);
 }
 
-tutti_status tutti_pass_backward(tutti_pass *pass, const tutti_backward *how)
+tutti_status tutti_pass_backward(tutti_pass *pass, const tutti_backward *given)
 {
+    tutti_backward known = {0};
+    const tutti_backward *how = &known;
     if (pass == NULL) return TUTTI_ERR_ARGUMENT;
-    if (how == NULL) return tti_model_refuse(pass->model, NULL, TUTTI_ERR_ARGUMENT, "backward is not told how");
+    if (given != NULL && !tti_sized_take(&known, sizeof known, given))
+        return tti_model_refuse(pass->model, NULL, TUTTI_ERR_ARGUMENT,
+                                "backward needs struct_size, sizeof(tutti_backward), in how it is to be done");
     tutti_status status = tti_pass_load(pass, how->slot);
     if (status == TUTTI_OK) status = check(pass, how);
     if (status != TUTTI_OK) return status;

@@ -2,6 +2,7 @@
  *
  * Forward: every item goes through all layers on one thread.
  */
+#include "base/sized.h"
 #include "nn/nn_kernels.h"
 #include "nn/pass.h"
 #include <string.h>
@@ -321,11 +322,16 @@ tutti_status tti_pass_forward_layers(struct tutti_pass *pass, int first, int end
     return TUTTI_OK;
 }
 
-tutti_status tutti_pass_forward(tutti_pass *pass, const tutti_batch *batch, tutti_loss *losses)
+tutti_status tutti_pass_forward(tutti_pass *pass, const tutti_batch *given, tutti_loss *losses)
 {
+    tutti_batch known = {0};
+    const tutti_batch *batch = &known;
     if (pass == NULL) return TUTTI_ERR_ARGUMENT;
-    if (batch == NULL || losses == NULL)
+    if (given == NULL || losses == NULL)
         return tti_model_refuse(pass->model, NULL, TUTTI_ERR_ARGUMENT, "forward needs a batch, and where losses go");
+    if (!tti_sized_take(&known, sizeof known, given))
+        return tti_model_refuse(pass->model, NULL, TUTTI_ERR_ARGUMENT,
+                                "a batch needs struct_size, sizeof(tutti_batch)");
     tutti_status status = tti_pass_load(pass, batch->slot);
     if (status != TUTTI_OK) return status;
     pass->ready = false;
@@ -353,7 +359,7 @@ void tti_pass_extend(struct tutti_pass *pass, const int32_t *tokens, int64_t fro
 {
     const tutti_model *model = pass->model;
     const struct tti_item item = {.samples = 1};
-    pass->batch = (tutti_batch){.samples = 1, .tokens = tokens, .evaluate = true};
+    pass->batch = (tutti_batch){.struct_size = sizeof(tutti_batch), .samples = 1, .tokens = tokens, .evaluate = true};
     for (int i = 0; i < model->layer_count - 1; i++) {
         const tutti_layer *layer = model->layers[i];
         tutti_call call = tti_pass_call(pass, layer, &item, 0);

@@ -84,7 +84,7 @@ static tutti_status make_model(tutti_sampler *sampler, tutti_error *error)
 {
     TTI_TRY(tutti_blas_load(error));
     TTI_TRY(tti_model_make(&sampler->options, sampler->vocabulary, 0, &sampler->model, error));
-    tutti_pass_options options = {.samples = 1, .evaluate = true};
+    tutti_pass_options options = {.struct_size = sizeof options, .samples = 1, .evaluate = true};
     tutti_status status = tutti_model_bind(sampler->model, NULL, NULL);
     if (status == TUTTI_OK) status = tutti_pass_create(sampler->model, &options, &sampler->pass);
     if (status != TUTTI_OK) *error = *tutti_model_error(sampler->model);

@@ -285,7 +285,8 @@ tutti_status tti_trainer_make_pass(struct tutti_trainer *t, const tutti_pass_opt
 static tutti_status make_pass(struct tutti_trainer *t, tutti_error *error)
 {
     const tutti_value_source source = tti_trainer_source(t);
-    tutti_pass_options options = {.samples = t->room > 0 ? t->room : 1,
+    tutti_pass_options options = {.struct_size = sizeof options,
+                                  .samples = t->room > 0 ? t->room : 1,
                                   .grains = t->options.fast ? 0 : (int)t->piece,
                                   .threads = (int)t->options.threads,
                                   .recompute = t->options.recompute,

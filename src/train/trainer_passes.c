@@ -101,7 +101,8 @@ tutti_status tti_fill_samples(struct tutti_trainer *t, struct tti_span samples, 
 void tti_describe_batch(const struct tutti_trainer *t, struct tti_span samples, bool held_out, tutti_batch *batch)
 {
     bool mse = t->table && strcmp(t->options.loss, "mse") == 0;
-    *batch = (tutti_batch){.samples = (int64_t)(samples.hi - samples.lo),
+    *batch = (tutti_batch){.struct_size = sizeof(tutti_batch),
+                           .samples = (int64_t)(samples.hi - samples.lo),
                            .tokens = t->table ? NULL : t->tokens,
                            .targets = mse ? NULL : t->targets,
                            .inputs = t->table ? t->inputs : NULL,
@@ -136,7 +137,7 @@ static tutti_status run_pass(struct tutti_trainer *t, tutti_status filled, tutti
                              const tutti_backward *how)
 {
     const bool together = tti_trainer_passing_gradients(t) || tti_trainer_collects(t);
-    tutti_backward idle = {0};
+    tutti_backward idle = {.struct_size = sizeof idle};
     t->gone = TUTTI_OK;
     tutti_status status = filled;
     int64_t began = tti_now_ns();
@@ -144,7 +145,9 @@ static tutti_status run_pass(struct tutti_trainer *t, tutti_status filled, tutti
     if (is_lost(t, status)) t->gone = status;
     if (status != TUTTI_OK && together && t->gone == TUTTI_OK) {
         t->bounds[0] = 0;
-        *batch = (tutti_batch){.grain_bounds = t->options.fast ? NULL : t->bounds, .evaluate = how == NULL};
+        *batch = (tutti_batch){.struct_size = sizeof(tutti_batch),
+                               .grain_bounds = t->options.fast ? NULL : t->bounds,
+                               .evaluate = how == NULL};
         status = tutti_pass_forward(t->pass, batch, losses);
         if (how != NULL) idle = *how;
         idle.subtrees = 0;
@@ -231,7 +234,7 @@ static tutti_status backward_grains(struct tutti_trainer *t)
     const bool once = t->micros.count == 1, shares = t->tie.ddp != NULL;
     for (int m = 0; m < t->micros.count; m++) {
         struct tti_targets targets;
-        tutti_backward how = {.context = t};
+        tutti_backward how = {.struct_size = sizeof how, .context = t};
         if (once) how.ready = tti_trainer_on_ready;
         if (once) how.tied_ready = tti_trainer_on_tied_ready;
         tti_micro_targets(t, m, shares, &targets, &how);
@@ -255,7 +258,8 @@ static tutti_status backward_together(struct tutti_trainer *t)
 {
     for (int p = 0; p < t->passes; p++) {
         float *tied[TUTTI_SUBTREES_MAX];
-        tutti_backward how = {.ready = tti_trainer_on_ready,
+        tutti_backward how = {.struct_size = sizeof how,
+                              .ready = tti_trainer_on_ready,
                               .tied_ready = tti_trainer_on_tied_ready,
                               .place = tti_trainer_place,
                               .context = t};
@@ -290,13 +294,16 @@ static tutti_status fast_passes(struct tutti_trainer *t, bool held_out, uint64_t
 {
     struct tti_span all = tti_cell_samples(t, t->mine.lo);
     if (all.lo == all.hi && tti_trainer_collects(t)) {
-        tutti_backward how = {.ready = tti_trainer_on_ready, .context = t};
+        tutti_backward how = {.struct_size = sizeof how, .ready = tti_trainer_on_ready, .context = t};
         TTI_TRY(fast_pass(t, all, held_out, first_index, held_out ? NULL : &how));
     }
     for (size_t lo = all.lo; lo < all.hi; lo += (size_t)t->room) {
         struct tti_span part = {lo, lo + (size_t)t->room < all.hi ? lo + (size_t)t->room : all.hi};
         bool last = part.hi == all.hi;
-        tutti_backward how = {.accumulate = lo > all.lo, .ready = last ? tti_trainer_on_ready : NULL, .context = t};
+        tutti_backward how = {.struct_size = sizeof how,
+                              .accumulate = lo > all.lo,
+                              .ready = last ? tti_trainer_on_ready : NULL,
+                              .context = t};
         TTI_TRY(fast_pass(t, part, held_out, first_index, held_out ? NULL : &how));
     }
     return tti_trainer_comm_failed(t, t->ready_status);
@@ -310,7 +317,11 @@ static tutti_status fast_together(struct tutti_trainer *t, bool held_out, uint64
     for (int p = 0; p < t->passes; p++) {
         const size_t lo = all.lo + (size_t)p * room < all.hi ? all.lo + (size_t)p * room : all.hi;
         const struct tti_span part = {lo, lo + room < all.hi ? lo + room : all.hi};
-        tutti_backward how = {.subtrees = 1, .ready = tti_trainer_on_ready, .place = tti_trainer_place, .context = t};
+        tutti_backward how = {.struct_size = sizeof how,
+                              .subtrees = 1,
+                              .ready = tti_trainer_on_ready,
+                              .place = tti_trainer_place,
+                              .context = t};
         if (!held_out) TTI_TRY(tti_trainer_comm_failed(t, tutti_ddp_begin(t->ddp, p + 1 == t->passes)));
         TTI_TRY(fast_pass(t, part, held_out, first_index, held_out ? NULL : &how));
         TTI_TRY(tti_trainer_comm_failed(t, t->ready_status));

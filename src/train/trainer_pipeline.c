@@ -355,8 +355,12 @@ static tutti_status backward_passing(struct tutti_trainer *t, const tutti_pipeli
 {
     const struct tti_stage *stage = &t->pipeline->stages[call->chunk];
     float *tied[TUTTI_SUBTREES_MAX] = {0};
-    tutti_backward how = {
-        .parts = parts[call->part], .slot = call->slot, .place = tti_trainer_place, .tied = tied, .context = t};
+    tutti_backward how = {.struct_size = sizeof how,
+                          .parts = parts[call->part],
+                          .slot = call->slot,
+                          .place = tti_trainer_place,
+                          .tied = tied,
+                          .context = t};
     tutti_status status = begin_pass(t, call, tied, &how);
     if (status == TUTTI_OK) status = stage_failed(t, call, tutti_pass_backward(stage->pass, &how));
     if (status == TUTTI_OK) status = t->ready_status;
@@ -371,7 +375,7 @@ static tutti_status backward(void *context, const tutti_pipeline_call *call)
     struct tti_targets targets;
     if (t->pipeline->batch.evaluate) return TUTTI_OK;
     if (tti_trainer_passing_gradients(t)) return backward_passing(t, call);
-    tutti_backward how = {.parts = parts[call->part], .slot = call->slot};
+    tutti_backward how = {.struct_size = sizeof how, .parts = parts[call->part], .slot = call->slot};
     tti_micro_targets(t, micro_of(t, call), stage->shares, &targets, &how);
     TTI_TRY(stage_failed(t, call, tutti_pass_backward(stage->pass, &how)));
     if (call->part != TUTTI_PIPELINE_INPUT) tti_micro_add(t, micro_of(t, call), stage->elements, stage->shares);
@@ -394,7 +398,8 @@ static tutti_status make_pass(struct tutti_trainer *t, int chunk, tutti_error *e
     struct tti_trainer_pipeline *p = t->pipeline;
     struct tti_stage *stage = &p->stages[chunk];
     const tutti_value_source source = tti_trainer_source(t);
-    tutti_pass_options options = {.samples = t->room > 0 ? t->room : 1,
+    tutti_pass_options options = {.struct_size = sizeof options,
+                                  .samples = t->room > 0 ? t->room : 1,
                                   .grains = (int)t->piece,
                                   .threads = (int)t->options.threads,
                                   .recompute = t->options.recompute,

@@ -87,7 +87,8 @@ static bool trial_memory(struct trial *trial, struct tti_layers unit, int64_t sa
     if (trial->memory == NULL || trial->tied == NULL || trial->sums == NULL || trial->tokens == NULL) return false;
     if (trial->bounds == NULL || trial->losses == NULL) return false;
     for (int g = 0; g <= grains; g++) trial->bounds[g] = samples / grains * g;
-    trial->batch = (tutti_batch){.samples = samples,
+    trial->batch = (tutti_batch){.struct_size = sizeof(tutti_batch),
+                                 .samples = samples,
                                  .grains = grains,
                                  .grain_bounds = trial->bounds,
                                  .tokens = trial->tokens,
@@ -123,7 +124,8 @@ static tutti_status trial_make(const struct tutti_trainer *t, struct tti_layers 
     TTI_TRY(tutti_model_init(trial->model, 1));
     if (tutti_model_gradients(trial->model) == NULL || !trial_memory(trial, unit, samples, grains))
         return TUTTI_ERR_MEMORY;
-    tutti_pass_options options = {.samples = samples,
+    tutti_pass_options options = {.struct_size = sizeof options,
+                                  .samples = samples,
                                   .threads = (int)t->options.threads,
                                   .grains = grains,
                                   .split = true,
@@ -151,7 +153,7 @@ static void add_gradients(struct trial *trial)
 
 static tutti_status trial_part(struct trial *trial, int part, double *seconds)
 {
-    const tutti_backward how = {.tied = &trial->tied, .parts = part};
+    const tutti_backward how = {.struct_size = sizeof how, .tied = &trial->tied, .parts = part};
     const int64_t began = tti_now_ns();
     const tutti_status status = part == 0 ? tutti_pass_forward(trial->pass, &trial->batch, trial->losses)
                                           : tutti_pass_backward(trial->pass, &how);

@@ -68,7 +68,7 @@ static bool is_in_use(uint64_t state, int size)
     return kind_of(state) != FREE && !(has_number && process_of(state) < size);
 }
 
-int tutti_board_ticket_open(tutti_board *board)
+int tutti_board_ticket_create(tutti_board *board)
 {
     struct tti_board_page *page = tti_board_page_of(board);
     int size = atomic_load_explicit(&page->size, memory_order_acquire), used = 0, free = -1;
@@ -102,7 +102,7 @@ tutti_ticket_state tutti_board_ticket_look(const tutti_board *board, int ticket,
     return kind_of(state) == CALLED ? TUTTI_TICKET_CALLED : TUTTI_TICKET_WAITS;
 }
 
-void tutti_board_ticket_close(tutti_board *board, int ticket)
+void tutti_board_ticket_free(tutti_board *board, int ticket)
 {
     struct tti_board_page *page = tti_board_page_of(board);
     atomic_store_explicit(&tti_board_tickets(page)[ticket].state, compose(FREE, 0, 0, 0), memory_order_release);

@@ -3,6 +3,7 @@
  * Reports what a comm has done and holds, for tutti_comm_stats and tutti_comm_waits.
  */
 #define TUTTI_NO_CALL_SITES
+#include "base/sized.h"
 #include "base/status.h"
 #include "collective/api/api.h"
 #include "collective/comm/stats.h"
@@ -102,12 +103,7 @@ tutti_status tutti_comm_stats(tutti_comm *comm, tutti_stats *stats)
     count_streams(comm->queue.streams, &now);
     if (now.operations > 0)
         now.skew_mean_ns = atomic_load_explicit(&counts->skew_ns, memory_order_relaxed) / (int64_t)now.operations;
-    size_t bytes = now.struct_size = stats->struct_size;
-    if (bytes > sizeof now) {
-        memset((char *)stats + sizeof now, 0, bytes - sizeof now);
-        bytes = sizeof now;
-    }
-    memcpy(stats, &now, bytes);
+    tti_sized_give(stats, &now, sizeof now);
     return TUTTI_OK;
 }
 

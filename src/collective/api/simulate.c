@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/sim.h"
+#include "base/sized.h"
 #include "base/status.h"
 #include "base/task.h"
 #include "collective/api/api.h"
@@ -435,9 +436,9 @@ static tutti_status run(struct simulation *simulation, tutti_sim_report *report)
                                  .inspect_context = simulation};
     struct tti_sim_totals totals = {0};
     TTI_TRY(tti_sim_run(&base, run_world, simulation, &totals, simulation->error));
-    if (report != NULL)
-        *report = (tutti_sim_report){
-            .result = simulation->result, .time_ns = totals.time_ns, .events = totals.events, .trace = totals.trace};
+    const tutti_sim_report known = {
+        .result = simulation->result, .time_ns = totals.time_ns, .events = totals.events, .trace = totals.trace};
+    if (report != NULL) tti_sized_give(report, &known, sizeof known);
     return simulation->status;
 }
 
@@ -448,6 +449,9 @@ tutti_status tutti_sim_run(const tutti_sim_setup *setup, tutti_sim_work *work, v
     if (error == NULL) error = &unwanted;
     *error = (tutti_error){.peer = -1};
     TTI_TRY(check(setup, work, error));
+    if (report != NULL && report->struct_size < sizeof report->struct_size)
+        return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
+                             "sim: set the report's struct_size to sizeof(tutti_sim_report) before the run");
     struct simulation simulation = {.setup = setup, .work = work, .context = context, .error = error};
     simulation.size = setup->hosts * setup->ranks_per_host;
     TTI_TRY(read_options(&simulation));
