@@ -5,15 +5,17 @@
  *
  *     tutti run -n 8 --max-restarts 1000 build/bench_rebuild [ROUNDS [HOW [WHERE [AT_ONCE [SEED [VICTIM]]]]]]
  *
- * HOW: kill, abort, segv, exit, stop (which is late, and killed by the others), mixed.
- * WHERE: barrier (right behind one: what is measured), all_reduce, broadcast, all_gather, reduce_scatter, all_to_all, send, agree,
- * rebuild (while the world is rebuilt for another rank's sake), mixed. AT_ONCE: how many die, of more. VICTIM: the first of them in
+ * HOW: kill, abort, segv, exit, stop (which is late, and killed by the others), mixed; cont, which stops for a moment and goes on, so
+ * that nobody is lost: in a rebuild.
+ * WHERE: barrier (right behind one: what is measured), any collective, send, agree, rebuild (while the world is rebuilt for another
+ * rank's sake), mixed. AT_ONCE: how many die, of more. VICTIM: the first of them in
  * every round, as 0, which coordinates; else another one each time, and rank 0 is among them in every third round.
  *
  * Prints a line, and ends with status 0 if every round healed, all sums were right, and no descriptor or mapping was left open.
  */
 #include "median.h"
 #include <dirent.h>
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -21,18 +23,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <tutti/tutti.h>
 #include <unistd.h>
 
-enum { LARGE = 20000, DELAYS_US = 3000, WITHIN_MS = 1500, STOPPED_MS = 300, MOST = 10000, WARM_UP = 2 };
+enum { LARGE = 20000, DELAYS_US = 3000, WITHIN_MS = 1500, STOPPED_MS = 300, STOP_MS = 30, MOST = 10000, WARM_UP = 2 };
 enum { SETTLED_MS = 3000 }; /* a rank that was to stop while the world is rebuilt may do so when it is whole */
 enum { BARRIER, AGREE, REBUILD, MIXED };
 
-static const char *const places[] = {"barrier",   "agree",      "rebuild",        "mixed",      "all_reduce",
-                                     "broadcast", "all_gather", "reduce_scatter", "all_to_all", "send"};
-static const char *const ways[] = {"kill", "abort", "segv", "exit", "stop", "mixed"};
-enum { PLACES = sizeof places / sizeof *places, WAYS = sizeof ways / sizeof *ways };
+static const char *const places[] = {
+    "barrier",        "agree",        "rebuild",  "mixed",     "all_reduce",       "broadcast",   "all_gather",
+    "reduce_scatter", "all_to_all",   "send",     "reduce",    "gather",           "scatter",     "scan",
+    "exscan",         "all_gather_v", "gather_v", "scatter_v", "reduce_scatter_v", "all_to_all_v"};
+static const char *const ways[] = {"kill", "abort", "segv", "exit", "stop", "mixed", "cont"};
+enum { PLACES = sizeof places / sizeof *places, WAYS = sizeof ways / sizeof *ways, MIXED_WAYS = 5, CONT = 6 };
+enum { FIRST_ONE_SIDED = 10 }; /* from there on some ranks need nothing of others */
 
 struct plan {
     int rounds, how, where, at_once;
@@ -84,7 +90,7 @@ static bool dies(const struct plan *plan, int round, int rank, int size)
 
 static int how_of(const struct plan *plan, int round)
 {
-    return plan->how < WAYS - 1 ? plan->how : (int)(random_of(plan->seed + 1, (uint64_t)round) % (WAYS - 1));
+    return plan->how != MIXED_WAYS ? plan->how : (int)(random_of(plan->seed + 1, (uint64_t)round) % MIXED_WAYS);
 }
 
 static int where_of(const struct plan *plan, int round)
@@ -92,6 +98,22 @@ static int where_of(const struct plan *plan, int round)
     if (plan->where != MIXED) return plan->where;
     int place = (int)(random_of(plan->seed + 2, (uint64_t)round) % (PLACES - 1));
     return place < MIXED ? place : place + 1;
+}
+
+static volatile bool dying; /* this rank, soon */
+
+/* The process stops, and is made to go on by one that it has forked. */
+static void stop_for_a_moment(void)
+{
+    const pid_t self = getpid(), other = fork();
+    if (other == 0) {
+        nanosleep(&(struct timespec){0, STOP_MS * 1000000L}, NULL);
+        kill(self, SIGCONT);
+        _exit(0);
+    }
+    raise(SIGSTOP);
+    while (waitpid(other, NULL, 0) < 0 && errno == EINTR) {}
+    dying = false;
 }
 
 static void die(int how)
@@ -102,6 +124,7 @@ static void die(int how)
     case 1: abort();
     case 2: *nowhere = 1; break;
     case 3: _exit(3);
+    case CONT: stop_for_a_moment(); break;
     default: raise(SIGSTOP); break;
     }
 }
@@ -119,8 +142,6 @@ static void *die_later(void *argument)
     return NULL;
 }
 
-static bool dying; /* this rank, soon */
-
 static void arrange_death(const struct plan *plan, int round)
 {
     dying = true;
@@ -132,9 +153,29 @@ static void arrange_death(const struct plan *plan, int round)
 
 /* ---- What ranks do ------------------------------------------------------------------------------------------------------ */
 
+static float in[LARGE], out[LARGE];
+
+/* Calls in which a rank may need nothing of others. */
+static tutti_status call_one_sided(tutti_comm *comm, const char *name, size_t count)
+{
+    const size_t size = (size_t)tutti_size(comm);
+    size_t counts[size];
+    for (size_t i = 0; i < size; i++) counts[i] = count;
+    if (strcmp(name, "reduce") == 0) return tutti_reduce(comm, in, out, LARGE, TUTTI_F32, TUTTI_SUM, 0);
+    if (strcmp(name, "gather") == 0) return tutti_gather(comm, in, out, count, TUTTI_F32, 0);
+    if (strcmp(name, "scatter") == 0) return tutti_scatter(comm, in, out, count, TUTTI_F32, 0);
+    if (strcmp(name, "scan") == 0) return tutti_scan(comm, in, out, LARGE, TUTTI_F32, TUTTI_SUM);
+    if (strcmp(name, "exscan") == 0) return tutti_exscan(comm, in, out, LARGE, TUTTI_F32, TUTTI_SUM);
+    if (strcmp(name, "gather_v") == 0) return tutti_gather_v(comm, in, count, out, counts, NULL, TUTTI_F32, 0);
+    if (strcmp(name, "scatter_v") == 0) return tutti_scatter_v(comm, in, counts, NULL, out, count, TUTTI_F32, 0);
+    if (strcmp(name, "all_gather_v") == 0) return tutti_all_gather_v(comm, in, out, counts, NULL, TUTTI_F32);
+    if (strcmp(name, "all_to_all_v") == 0)
+        return tutti_all_to_all_v(comm, in, counts, NULL, out, counts, NULL, TUTTI_F32);
+    return tutti_reduce_scatter_v(comm, in, out, counts, TUTTI_F32, TUTTI_SUM);
+}
+
 static tutti_status call(tutti_comm *comm, int where)
 {
-    static float in[LARGE], out[LARGE];
     int rank = tutti_rank(comm), size = tutti_size(comm);
     size_t count = LARGE / (size_t)size;
     uint64_t all;
@@ -147,6 +188,10 @@ static tutti_status call(tutti_comm *comm, int where)
     if (where == 9)
         return tutti_sendrecv(comm, in, LARGE, (rank + 1) % size, 1, out, LARGE, (rank + size - 1) % size, 1, TUTTI_F32,
                               NULL);
+    if (where >= FIRST_ONE_SIDED) {
+        tutti_status status = call_one_sided(comm, places[where], count);
+        if (status != TUTTI_OK) return status;
+    }
     return tutti_barrier(tutti_within(comm, STOPPED_MS)); /* as each of these, if something else came before it */
 }
 
@@ -165,7 +210,8 @@ static void rebuild(struct state *state)
     tutti_comm_revoke(state->comm);
     if (tutti_comm_rebuild(tutti_within(state->comm, WITHIN_MS), &next) != TUTTI_OK)
         exit(tutti_explain(state->comm, stderr));
-    while (dying) pause(); /* that took less time: the others rebuild once more */
+    while (dying)
+        nanosleep(&(struct timespec){0, 200000}, NULL); /* that took less time: the others rebuild once more */
     if (state->comm != state->world) tutti_comm_free(state->comm);
     state->comm = next;
 }

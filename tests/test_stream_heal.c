@@ -6,9 +6,7 @@
  * tests/cli/heal_streams.sh, under `tutti run --max-restarts` or `--keep-going`. Arguments: DEVICE, VICTIM, STEP, and HOW it ends
  * (poison, kill).
  */
-#include "device/host_fault.h"
-#include "device/ops.h"
-#include "device/stream.h"
+#include "device_poison.h"
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,10 +22,6 @@ struct place {
     tutti_buffer *in, *out;
     int32_t *x, *y;
 };
-
-static const char wild_code[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
-                                ".visible .entry wild(.param .align 8 .b8 a[8])\n{\n.reg .b64 %d<2>;\n.reg .b32 %r;\n"
-                                "ld.param.u64 %d0, [a];\nmov.u32 %r, 1;\nst.global.u32 [%d0], %r;\nret;\n}\n";
 
 static tutti_status open_place(tutti_comm *world, const char *name, struct place *place, tutti_error *error)
 {
@@ -51,23 +45,10 @@ static void close_place(struct place *place)
     tutti_device_free(place->device, NULL);
 }
 
-/* What a wrong kernel of the program does to its device. */
 static void end_as(const char *how, const char *name, struct place *place)
 {
-    struct tti_kernel kernel = {.name = "wild"};
-    struct tti_launch_shape shape = {.grid = {1, 1, 1}, .block = {1, 1, 1}};
-    tutti_error error;
-    uint64_t nowhere = 16;
     if (strcmp(how, "kill") == 0) raise(SIGKILL);
-    if (strncmp(name, "cuda", 4) != 0) {
-        tti_fault_poison(place->device, 700, "an illegal address", "wild");
-        return;
-    }
-    struct tti_stream *stream = tti_stream_take(place->stream, &error);
-    if (stream == NULL || stream->device->ops->load(stream->device, wild_code, &kernel, &error) != TUTTI_OK ||
-        tti_stream_launch(stream, &kernel, &shape, &nowhere, sizeof nowhere, &error) != TUTTI_OK)
-        abort();
-    tti_object_give(&stream->object);
+    poison_device(name, place->device, place->stream);
 }
 
 /* A blocking call and one that is started; then what they have made. */

@@ -2,7 +2,8 @@
  * ctest: timeout=60 labels=asan,tsan waits
  *
  * Collectives of a rank as an actor, and a world of threads as an actor: requests in order, ranks that fail, end or lose their
- * device, requests that are tried again, full queues, deadlines, shutdown; in threads and in simulated time.
+ * device, requests that are tried again, full queues, deadlines, shutdown; in threads and in simulated time. With a list of devices
+ * ("cuda:0,cuda:1") only what needs them is done, on these.
  */
 #include "fault.h"
 #include "sim_setup.h"
@@ -499,6 +500,8 @@ static void shut(tutti_comm *comm)
 
 /* ---- Devices ----------------------------------------------------------------------------------------------------------- */
 
+static const char *device_names = "host,host,host,host";
+
 /* A buffer on the rank's device: made, filled, added up on its stream, read. */
 static tutti_status on_device(const tutti_world_place *place, void *context, tutti_error *error)
 {
@@ -526,7 +529,7 @@ static void devices(tutti_comm *comm, struct fault_rank *self)
 {
     tutti_actors *actors = make(comm);
     (void)self;
-    if (!works(actors, tutti_world_actor(actors, "world", OPTIONS(.devices = "host,host,host,host")))) return;
+    if (!works(actors, tutti_world_actor(actors, "world", OPTIONS(.ranks = SIZE, .devices = device_names)))) return;
     for (int until = 0; until < 2; until++) {
         struct trouble trouble = {actors, LOSES_DEVICE, 1, until, {0}, 0, 0, 0, {0}};
         CHECK(works(actors, tutti_world_do(actors, "world",
@@ -589,11 +592,14 @@ static void body(tutti_comm *comm, struct fault_rank *self)
     (void)run_all(comm, NULL);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     fault_begin(50);
     tutti_log_set_level(TUTTI_QUIET);
     setenv("TUTTI_LOG", "quiet", 1);
+    if (argc > 1) device_names = argv[1];
+    if (argc > 1) fault_run_body("a world with devices", devices, 1, true, false);
+    if (argc > 1) return fault_end();
     for (uint64_t seed = 0; seed < 5; seed++) {
         tutti_sim_setup setup = sim_setup(1, seed);
         tutti_error error = {0};

@@ -32,7 +32,18 @@ for transport in shm tcp; do
     # One may stop when the world is whole again, or all but a new one: a deadline finds that.
     TUTTI_DEADLINE_MS=10000 heals 4 mixed mixed 1
     for where in all_reduce broadcast all_gather reduce_scatter all_to_all send agree rebuild; do heals 3 kill $where 1; done
-    for how in abort segv exit; do heals 3 $how all_reduce 1; done
+    for how in abort segv exit; do
+        for where in all_reduce broadcast all_gather reduce_scatter all_to_all send; do rounds=2 heals 3 $how $where 1; done
+    done
+    if [ -z "$SANITIZE" ]; then
+        ways=(abort segv exit kill) turn=0
+        for where in reduce gather scatter scan exscan all_gather_v gather_v scatter_v reduce_scatter_v all_to_all_v; do
+            rounds=3 heals 3 ${ways[turn++ % 4]} $where 1
+        done
+    fi
+    # One that stops for a moment while the world is rebuilt, and goes on: nobody is lost.
+    TUTTI_DEADLINE_MS=10000 heals 3 cont rebuild 1
+    check "stopped for a moment in a rebuild, $transport: nobody is started again" 0 "$(grep -c 'started again' <<<"$ERR")"
     for where in agree rebuild; do TUTTI_DEADLINE_MS=10000 heals 3 mixed $where 1; done
     heals 8 kill barrier 2
     for where in barrier rebuild; do heals 3 kill $where 1 0; done # the one that coordinates, each time
