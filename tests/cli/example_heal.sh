@@ -75,6 +75,9 @@ tool run -n 2 --keep-going bash -c 'kill -9 $$'
 check 'all are killed' 137 "$STATUS"
 tool run -n 2 --keep-going bash -c 'exit 3'
 check 'a status is a failure' 3 "$STATUS"
+# shellcheck disable=SC2016
+tool run -n 2 --keep-going bash -c '[ "$TUTTI_RANK" = 0 ] || exit 3; exec sleep 200'
+check 'a status is a failure of the job, and ends the others' 3 "$STATUS"
 make_shell
 for victim in 0 3; do
     TUTTI_HOST_PROCESSES=2 tool run --hosts 127.0.0.1,127.0.0.2 --ssh ./shell -n 2 --keep-going --no-prefix "$program" $victim 3
