@@ -2,8 +2,9 @@
  * ctest: timeout=60
  *
  * The provider nccl. Arguments: GPUS, "each" (rank i is on cuda:i) or "one" (all ranks are on cuda:0, as processes that NCCL
- * takes for hosts of their own); PART, "all", "results", "faults" (of the fake libnccl, tests/fake/nccl.c), "endings" (some of these) or "kills";
- * KILLS, how often a rank is killed. tests/cli/nccl.sh runs it on the fake one, scripts/gpu/run.sh on a GPU.
+ * takes for hosts of their own); PART, "all", "results", "faults" (of the fake libnccl, tests/fake/nccl.c), "endings" (some
+ * of these) or "kills";
+ * KILLS, how often a rank is killed, or "0/4" for the first of four shares of the faults. tests/cli/nccl.sh runs it on the fake one, scripts/gpu/run.sh on a GPU.
  */
 #define TUTTI_NO_CALL_SITES
 #include "fault.h"
@@ -19,6 +20,12 @@ enum { LONG_MS = 45000, MOST = 8 * 5000, BYTES = MOST * 8 };
 
 static bool one_gpu;
 static int kills = 5;
+static int share, shares = 1, fault_number; /* of the faults, this run takes every `shares`th one */
+
+static bool is_ours(void)
+{
+    return fault_number++ % shares == share;
+}
 
 /* A rank's device, stream and two buffers. */
 struct place {
@@ -501,6 +508,7 @@ static void run_endings(void)
 {
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
         char setting[128];
+        if (!is_ours()) continue;
         check_title("%s", endings[i].fault);
         snprintf(setting, sizeof setting, "FAKE_NCCL_FAULT=%s", endings[i].fault);
         memset(fault_shared->scratch, 0, sizeof fault_shared->scratch);
@@ -561,6 +569,7 @@ static void run_faults(bool processes)
         if (SANITIZED && !processes && strstr(faults[i].fault, ":hard") != NULL) continue;
         if (!processes && faults[i].status == TUTTI_ERR_DEVICE)
             continue; /* they share the GPU's library, which has failed */
+        if (!is_ours()) continue;
         check_title("%s, %s", faults[i].fault, processes ? "processes" : "threads");
         snprintf(setting, sizeof setting, "FAKE_NCCL_FAULT=%s", faults[i].fault);
         memset(fault_shared->scratch, 0, sizeof fault_shared->scratch);
@@ -572,7 +581,8 @@ static void run_faults(bool processes)
                                                  "TUTTI_DEADLINE_MS=3000", setting}};
         CHECK(fault_run(&world));
     }
-    fault_run_set("does without", does_without, 3, processes, "FAKE_NCCL_FAULT=ncclCommInitRankConfig:1:-1:fail");
+    if (share == 0)
+        fault_run_set("does without", does_without, 3, processes, "FAKE_NCCL_FAULT=ncclCommInitRankConfig:1:-1:fail");
 }
 
 /* ---- All of it ------------------------------------------------------------------------------------------------------ */
@@ -596,7 +606,10 @@ int main(int argc, char **argv)
     tutti_error error;
     tutti_library found = {.struct_size = sizeof found};
     one_gpu = argc > 1 && strcmp(argv[1], "one") == 0;
-    if (argc > 3) kills = atoi(argv[3]);
+    if (argc > 3 && strchr(argv[3], '/') != NULL)
+        sscanf(argv[3], "%d/%d", &share, &shares);
+    else if (argc > 3)
+        kills = atoi(argv[3]);
     if (argc < 2 || tutti_library_find("nccl", &found, &error) != TUTTI_OK) {
         printf("skipped: %s\n", argc < 2 ? "tests/cli/nccl.sh runs it" : error.text);
         return 77;

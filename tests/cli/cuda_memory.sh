@@ -17,27 +17,17 @@ build() { # file, source…
 mkdir fake cache
 build fake/libcuda.so.1 -D_GNU_SOURCE "$SRC/tests/fake/cuda.c" "$SRC/tests/fake/cuda_kernels.c"
 build fake/libnvrtc.so.13 "$SRC/tests/fake/fake_nvrtc.c"
-OUT=$(TUTTI_CUDA_PATH=$PWD/fake TUTTI_CACHE=$PWD/cache timeout 200 "$BUILD/tests/test_stream_memory" cuda:0 2>&1)
-STATUS=$?
-check "on the first GPU ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
+export TUTTI_CUDA_PATH=$PWD/fake TUTTI_CACHE=$PWD/cache
+beside 'on the first GPU' timeout 200 "$BUILD/tests/test_stream_memory" cuda:0
 # Memory of a GPU that has failed cannot be given back: leaks are not looked for.
-OUT=$(ASAN_OPTIONS=detect_leaks=0 TUTTI_CUDA_PATH=$PWD/fake TUTTI_CACHE=$PWD/cache timeout 100 "$BUILD/tests/test_stream_faults" cuda:0 2>&1)
-STATUS=$?
-check "calls of the driver that fail ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
-OUT=$(TUTTI_DEVICE_PROVIDER=staged TUTTI_CUDA_PATH=$PWD/fake TUTTI_CACHE=$PWD/cache timeout 100 "$BUILD/tests/test_stream_faults" cuda:0 openings 2>&1)
-STATUS=$?
-check "out of memory in the first call, staged ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
+beside 'calls of the driver that fail' ASAN_OPTIONS=detect_leaks=0 timeout 200 "$BUILD/tests/test_stream_faults" cuda:0
+beside 'out of memory in the first call, staged' TUTTI_DEVICE_PROVIDER=staged timeout 200 "$BUILD/tests/test_stream_faults" cuda:0 openings
 for provider in cuda staged; do
-    OUT=$(TUTTI_DEVICE_PROVIDER=$provider TUTTI_CUDA_PATH=$PWD/fake TUTTI_CACHE=$PWD/cache timeout 200 "$BUILD/tests/test_stream_deadlines" cuda:0 2>&1)
-    STATUS=$?
-    check "deadlines, $provider ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
+    beside "deadlines, $provider" TUTTI_DEVICE_PROVIDER=$provider timeout 200 "$BUILD/tests/test_stream_deadlines" cuda:0
 done
 for provider in auto staged; do
-    OUT=$(TUTTI_DEVICE_PROVIDER=$provider TUTTI_CUDA_PATH=$PWD/fake TUTTI_CACHE=$PWD/cache timeout 200 "$BUILD/tests/test_stream_ops" cuda:0 2>&1)
-    STATUS=$?
-    check "ops, $provider ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
+    beside "ops, $provider" TUTTI_DEVICE_PROVIDER=$provider timeout 200 "$BUILD/tests/test_stream_ops" cuda:0
 done
-OUT=$(FAKE_CUDA_COPY_MS=20 TUTTI_DEVICE_PROVIDER=staged TUTTI_CUDA_PATH=$PWD/fake TUTTI_CACHE=$PWD/cache timeout 100 "$BUILD/tests/test_stream_ops" cuda:0 given_up 2>&1)
-STATUS=$?
-check "streams given up, slow copies ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
+beside 'streams given up, slow copies' FAKE_CUDA_COPY_MS=20 TUTTI_DEVICE_PROVIDER=staged timeout 200 "$BUILD/tests/test_stream_ops" cuda:0 given_up
+together
 finish

@@ -20,13 +20,9 @@ build fake/libcuda.so.1 -D_GNU_SOURCE "$SRC/tests/fake/cuda.c" "$SRC/tests/fake/
 build fake/libnvrtc.so.13 "$SRC/tests/fake/fake_nvrtc.c"
 export TUTTI_CUDA_PATH=$PWD/fake TUTTI_CACHE=$PWD/cache TUTTI_EXACT=1 # without NCCL, which may be here
 
-try() { # what, program, argument…
-    OUT=$(timeout 200 "$BUILD/tests/$2" "${@:3}" 2>&1)
-    STATUS=$?
-    check "$1 ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
-}
-try 'collectives and messages, memory of the program' test_stream_memory cuda
-try 'all collectives, all providers' test_conformance_streams cuda 1 3
+beside 'collectives and messages, memory of the program' timeout 200 "$BUILD/tests/test_stream_memory" cuda
+beside 'all collectives, all providers' timeout 200 "$BUILD/tests/test_conformance_streams" cuda 1 3
+together
 
 export FAKE_CUDA_REACH=0
 OUT=$(timeout 60 "$TUTTI" bench --ranks 2 --device cuda all_reduce -b 1K -e 1K 2>&1)

@@ -72,18 +72,11 @@ if [ -z "$SANITIZE" ]; then
     unset CUDA_HOME
 fi
 
-OUT=$(TUTTI_CUDA_PATH=$PWD/fake timeout 600 "$BUILD/tests/test_nccl" each results 2>&1)
-STATUS=$?
-check "results ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
-OUT=$(TUTTI_CUDA_PATH=$PWD/fake timeout 300 "$BUILD/tests/test_conformance_streams" cuda 1 4 nccl 2>&1)
-STATUS=$?
-check "conformance ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
-OUT=$(TUTTI_DEVICE_PROVIDER=nccl TUTTI_CUDA_PATH=$PWD/fake timeout 200 "$BUILD/tests/test_stream_deadlines" cuda 2>&1)
-STATUS=$?
-check "deadlines ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
-OUT=$(TUTTI_FENCE_MS=300 TUTTI_LOG=error TUTTI_DEVICE_PROVIDER=nccl TUTTI_CUDA_PATH=$PWD/fake timeout 300 "$BUILD/tests/test_stream_ops" cuda given_up 2>&1)
-STATUS=$?
-check "streams that are given up ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
-OUT=$(TUTTI_CUDA_PATH=$PWD/fake timeout 300 "$BUILD/tests/test_nccl" one results 2>&1)
-check "processes on one GPU ($(tail -n 3 <<<"$OUT"))" 0 $?
+export TUTTI_CUDA_PATH=$PWD/fake
+beside 'results' timeout 600 "$BUILD/tests/test_nccl" each results
+beside 'conformance' timeout 300 "$BUILD/tests/test_conformance_streams" cuda 1 4 nccl
+beside 'deadlines' TUTTI_DEVICE_PROVIDER=nccl timeout 200 "$BUILD/tests/test_stream_deadlines" cuda
+beside 'streams that are given up' TUTTI_FENCE_MS=300 TUTTI_LOG=error TUTTI_DEVICE_PROVIDER=nccl timeout 300 "$BUILD/tests/test_stream_ops" cuda given_up
+beside 'processes on one GPU' timeout 300 "$BUILD/tests/test_nccl" one results
+together
 finish

@@ -32,6 +32,25 @@ matches() {
     fi
 }
 
+# beside WHAT [VARIABLE=VALUE...] PROGRAM [ARGUMENT...]: runs a program of tests beside up to BESIDE - 1 others, for those that mostly
+# wait; `together` waits for all that were begun, and checks that each ended with status 0
+BESIDE=3 BEGUN=() AWAITED=0
+beside() {
+    [ $((${#BEGUN[@]} - AWAITED)) -lt $BESIDE ] || await_one
+    env "${@:2}" >"beside.${#BEGUN[@]}" 2>&1 &
+    BEGUN+=("$! $1")
+}
+await_one() {
+    wait "${BEGUN[AWAITED]%% *}"
+    STATUS=$?
+    OUT=$(grep -aE '\.c:[0-9]+: ' "beside.$AWAITED" | head -n 5; tail -n 3 "beside.$AWAITED")
+    check "${BEGUN[AWAITED]#* } ($OUT)" 0 $STATUS
+    AWAITED=$((AWAITED + 1))
+}
+together() {
+    while [ $AWAITED -lt ${#BEGUN[@]} ]; do await_one; done
+}
+
 # tool ARGUMENT...: runs it with a deadline; leaves OUT, ERR and STATUS
 tool() {
     timeout -k 1 240 "$TUTTI" "$@" >out.txt 2>err.txt

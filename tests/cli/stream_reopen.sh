@@ -7,13 +7,10 @@ source "$(dirname "$0")/fake_nccl.bash"
 fake_kernels
 export FAKE_CUDA_REACH=1
 for provider in cuda staged; do # test_stream_reopen alone runs the other one
-    OUT=$(TUTTI_DEVICE_PROVIDER=$provider timeout 300 "$BUILD/tests/test_stream_reopen" 2>&1)
-    STATUS=$?
-    check "host, $provider ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
+    beside "host, $provider" TUTTI_DEVICE_PROVIDER=$provider timeout 300 "$BUILD/tests/test_stream_reopen"
 done
 for where in cuda:0=auto cuda:0=staged cuda=auto cuda=cuda cuda=staged; do
-    OUT=$(TUTTI_DEVICE_PROVIDER=${where#*=} TUTTI_CUDA_PATH=$PWD/fake timeout 300 "$BUILD/tests/test_stream_reopen" "${where%=*}" 2>&1)
-    STATUS=$?
-    check "$where ($(tail -n 3 <<<"$OUT"))" 0 $STATUS
+    beside "$where" TUTTI_DEVICE_PROVIDER="${where#*=}" TUTTI_CUDA_PATH="$PWD/fake" timeout 300 "$BUILD/tests/test_stream_reopen" "${where%=*}"
 done
+together
 finish
