@@ -31,6 +31,7 @@ static bool is_sticky(int code)
     static const int sticky[] = {
         TTI_CUDA_ECC,
         TTI_CUDA_NVLINK,
+        TTI_CUDA_CONTAINED,
         TTI_CUDA_ILLEGAL_ADDRESS,
         TTI_CUDA_LAUNCH_TIMEOUT,
         TTI_CUDA_ASSERT,
@@ -41,6 +42,9 @@ static bool is_sticky(int code)
         TTI_CUDA_UNKNOWN,
         TTI_CUDA_ADDRESS_SPACE,
         TTI_CUDA_LAUNCH_FAILED,
+        TTI_CUDA_TENSOR_MEMORY_LEAK,
+        TTI_CUDA_CLIENT_TERMINATED,
+        TTI_CUDA_EXTERNAL_DEVICE,
         TTI_CUDA_CONTEXT_DESTROYED,
     };
     for (size_t i = 0; i < sizeof sticky / sizeof *sticky; i++)

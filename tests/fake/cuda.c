@@ -89,7 +89,7 @@ void fake_cuda_fault(const char *text)
 
 static bool is_for_good(int code)
 {
-    return code == 214 || code == 220 ||
+    return code == 214 || code == 220 || code == 226 || code == 721 || code == 810 || code == 911 ||
            (code >= 700 && code <= 720 && code != 701 && code != 704 && code != 705 && code != 709);
 }
 
@@ -157,7 +157,11 @@ int cuGetErrorName(int code, const char **name)
                  {ILLEGAL, "CUDA_ERROR_ILLEGAL_ADDRESS"},
                  {701, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"},
                  {709, "CUDA_ERROR_CONTEXT_IS_DESTROYED"},
-                 {719, "CUDA_ERROR_LAUNCH_FAILED"}};
+                 {719, "CUDA_ERROR_LAUNCH_FAILED"},
+                 {226, "CUDA_ERROR_CONTAINED"},
+                 {721, "CUDA_ERROR_TENSOR_MEMORY_LEAK"},
+                 {810, "CUDA_ERROR_MPS_CLIENT_TERMINATED"},
+                 {911, "CUDA_ERROR_EXTERNAL_DEVICE"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (names[i].code != code) continue;
         *name = names[i].name;
