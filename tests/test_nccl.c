@@ -2,13 +2,15 @@
  * ctest: timeout=60
  *
  * The provider nccl. Arguments: GPUS, "each" (rank i is on cuda:i) or "one" (all ranks are on cuda:0, as processes that NCCL
- * takes for hosts of their own); PART, "all", "results", "faults" (of the fake libnccl, tests/fake/nccl.c), "endings" (some
- * of these) or "kills";
- * KILLS, how often a rank is killed, or "0/4" for the first of four shares of the faults. tests/cli/nccl.sh runs it on the fake one, scripts/gpu/run.sh on a GPU.
+ * takes for hosts of their own); PART, "all", "results", "faults" (of the fake libnccl, tests/fake/nccl.c), "endings" and
+ * "crossed" (some of these) or "kills"; KILLS, how often a rank is killed, or "0/4" for the first of four shares of the faults.
+ * tests/cli/nccl.sh runs it on the fake one, scripts/gpu/run.sh on a GPU.
  */
 #define TUTTI_NO_CALL_SITES
 #include "fault.h"
 
+#include <dlfcn.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -585,6 +587,97 @@ static void run_faults(bool processes)
         fault_run_set("does without", does_without, 3, processes, "FAKE_NCCL_FAULT=ncclCommInitRankConfig:1:-1:fail");
 }
 
+/* ---- Two comms, in different orders ------------------------------------------------------------------------------------ */
+
+struct crossing {
+    tutti_comm *comm;
+    struct place *place;
+    struct fault_rank *self;
+    tutti_status status;
+};
+
+static void *call_first(void *argument)
+{
+    struct crossing *crossing = argument;
+    struct place *place = crossing->place;
+    crossing->status = tutti_all_reduce(tutti_on(crossing->comm, place->stream), place->x, place->y, 100, TUTTI_F32,
+                                        TUTTI_SUM);
+    atomic_store(&crossing->self->mark, 1);
+    return NULL;
+}
+
+/* Until ncclAllReduce was called so often in this process. */
+static void await_calls(int count)
+{
+    tutti_library found = {.struct_size = sizeof found};
+    tutti_error error;
+    CHECK(tutti_library_find("nccl", &found, &error) == TUTTI_OK);
+    void *library = dlopen(found.path, RTLD_NOLOAD | RTLD_NOW);
+    int (*calls)(const char *) = library == NULL ? NULL : (int (*)(const char *))dlsym(library, "fake_nccl_calls");
+    if (!CHECK(calls != NULL)) return;
+    for (int i = 0; i < 3000 && calls("ncclAllReduce") < count; i++) fault_sleep_ms(10);
+    CHECK(calls("ncclAllReduce") >= count);
+    dlclose(library);
+}
+
+static tutti_status until_told(tutti_comm *comm)
+{
+    tutti_status status = TUTTI_OK;
+    for (int i = 0; i < 1000 && status == TUTTI_OK; i++) {
+        status = tutti_barrier(comm);
+        if (status == TUTTI_OK) fault_sleep_ms(10);
+    }
+    return status;
+}
+
+/* Rank 0's first call is late, and comes to the GPU behind the second one; rank 1's come in their order. So each waits for the
+ * other, and the error names both. */
+static void crossed(tutti_comm *comm, struct fault_rank *self)
+{
+    struct place place;
+    tutti_comm *other;
+    tutti_stream *stream;
+    pthread_t thread;
+    open_place(comm, &place);
+    GOOD(&place, tutti_stream_create(place.device, &stream, &place.error));
+    CHECK(tutti_comm_duplicate(comm, &other) == TUTTI_OK);
+    CHECK(tutti_all_reduce(tutti_on(comm, place.stream), place.x, place.y, 100, TUTTI_F32, TUTTI_SUM) == TUTTI_OK);
+    CHECK(tutti_all_reduce(tutti_on(other, place.stream), place.x, place.y, 200, TUTTI_F32, TUTTI_SUM) == TUTTI_OK);
+    GOOD(&place, sync_place(&place));
+    fault_meet(comm);
+    struct crossing crossing = {.comm = comm, .place = &place, .self = self};
+    CHECK(pthread_create(&thread, NULL, call_first, &crossing) == 0);
+    CHECK(fault_await_mark(1, 1));
+    await_calls(fault_shared->scratch[0] != 0 ? 3 : 6);
+    tutti_status status = tutti_all_reduce(tutti_on(other, stream), place.x + 4096, place.y + 4096, 200, TUTTI_F32,
+                                           TUTTI_SUM);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK_THAT(status == TUTTI_OK && crossing.status == TUTTI_OK, "%s: %s", said(comm), said(other));
+    status = until_told(comm);
+    tutti_comm *told = status != TUTTI_OK ? comm : other;
+    if (status == TUTTI_OK) status = until_told(other);
+    CHECK_THAT(status == TUTTI_ERR_TIMEOUT && strstr(said(told), "all_reduce(100 f32, sum)") != NULL &&
+                   strstr(said(told), "all_reduce(200 f32, sum)") != NULL &&
+                   strstr(said(told), "in the same order") != NULL,
+               "%s: %s", tutti_status_name(status), said(told));
+    GOOD(&place, tutti_stream_free(stream, &place.error));
+    CHECK(tutti_comm_free(other) == TUTTI_OK);
+    GOOD(&place, sync_place(&place));
+    close_place(&place);
+}
+
+static void run_crossed(bool processes)
+{
+    struct fault_world world = {.size = 2,
+                                .processes = processes,
+                                .body = crossed,
+                                .settings = {"TUTTI_DEVICE_PROVIDER=nccl", "TUTTI_DEADLINE_MS=2000",
+                                             "FAKE_NCCL_IN_TURN=1", "FAKE_NCCL_FAULT=ncclAllReduce:3:0:late"}};
+    fault_shared->scratch[0] = processes;
+    check_title("two comms in different orders, %s", processes ? "processes" : "threads");
+    CHECK(fault_run(&world));
+}
+
 /* ---- All of it ------------------------------------------------------------------------------------------------------ */
 
 static void run_results(bool processes, int least, int most)
@@ -626,6 +719,8 @@ int main(int argc, char **argv)
     if (wants(part, "faults") && fake) run_faults(true);
     if ((wants(part, "faults") || wants(part, "endings")) && fake) run_endings();
     if (wants(part, "faults") && fake && !one_gpu) run_faults(false);
+    for (int processes = 0; processes < 2 && fake && !one_gpu; processes++)
+        if ((wants(part, "faults") && share == 0) || wants(part, "crossed")) run_crossed(processes != 0);
     if (wants(part, "kills")) run_killed(2, kills - kills / 5);
     if (wants(part, "kills")) run_killed(4, kills / 5);
     return fault_end();

@@ -13,6 +13,8 @@
  *                         async   the same, and ncclCommGetAsyncError tells an error
  *                         sick    returns an "unhandled cuda error", and the GPU has failed; the fake libcuda's
  *                         gone    as async, with that error and that failure
+ *                         late    puts its work on the stream after the rank's next call, of another communicator
+ * FAKE_NCCL_IN_TURN   1: the calls on one GPU go one after the other, of all communicators, as if each filled it
  * -DFAKE_WITHOUT_REVOKE, -DFAKE_WITHOUT_SEND   leave out a function, as an old library would
  */
 #define _GNU_SOURCE
@@ -80,6 +82,8 @@ static struct {
     int counts[RANKS_MOST + 1];
 } counted[CALLS_MOST];
 
+static _Atomic uint64_t puts_of[RANKS_MOST]; /* work that was put on streams, by rank */
+
 /* How often the function was called on the rank, with this call. */
 static int count_call(const char *name, int rank)
 {
@@ -143,6 +147,7 @@ static void break_gpu(void)
 static int fault(const char *name, int rank, struct comm *comm, bool *stalls)
 {
     char how[16];
+    uint64_t before = rank < 0 ? 0 : atomic_load(&puts_of[rank]);
     int count = count_call(name, rank);
     *stalls = false;
     if (!is_faulty(name, count, rank, how)) return OK;
@@ -155,6 +160,10 @@ static int fault(const char *name, int rank, struct comm *comm, bool *stalls)
     if (strcmp(how, "async") == 0 && comm != NULL) atomic_store(&comm->async, REMOTE_ERROR);
     *stalls = gone || strcmp(how, "stall") == 0 || strcmp(how, "async") == 0;
     if (*stalls) return OK;
+    if (strcmp(how, "late") == 0) {
+        while (atomic_load(&puts_of[rank]) == before && !atomic_load(&comm->aborted)) nap();
+        return OK;
+    }
     while (strcmp(how, "hard") == 0 || comm == NULL || !atomic_load(&comm->aborted)) nap();
     return fail(INTERNAL_ERROR, "aborted");
 }
@@ -336,6 +345,8 @@ struct op {
     struct comm *comm;
     void *stream;
     bool stalls;
+    int device;      /* its calls go one after the other; -1: they do not, */
+    uint64_t number; /* and this one's place among them */
 };
 
 /* This rank's input, multiplied where the reduction says so; freed by the caller. */
@@ -414,11 +425,15 @@ static void run_messages(const struct op *ops, struct comm *comm)
     free(parts);
 }
 
+static _Atomic uint64_t queued[RANKS_MOST], served[RANKS_MOST]; /* calls by GPU */
+
 /* When the stream has come to it. */
 static void run(void *argument)
 {
     struct op *ops = argument;
     struct comm *comm = ops->comm;
+    int device = ops->device;
+    while (device >= 0 && atomic_load(&served[device]) != ops->number) nap();
     for (const struct op *op = ops; op != NULL; op = op->next)
         while (op->stalls && !atomic_load(&comm->aborted)) nap();
     if (!atomic_load(&comm->aborted)) run_messages(ops, comm);
@@ -428,6 +443,7 @@ static void run(void *argument)
         ops = op->next;
         free(op);
     }
+    if (device >= 0) atomic_fetch_add(&served[device], 1);
 }
 
 /* ---- Groups -------------------------------------------------------------------------------------------------------- */
@@ -441,6 +457,10 @@ static int submit(void)
     int (*call)(void *, void (*)(void *), void *) = (int (*)(void *, void (*)(void *), void *))cuda("cuLaunchHostFunc");
     first = NULL;
     if (ops == NULL) return OK;
+    unsigned char uuid[16];
+    ops->device = -1;
+    if (getenv("FAKE_NCCL_IN_TURN") != NULL && current_device(uuid, &ops->device))
+        ops->number = atomic_fetch_add(&queued[ops->device], 1);
     return call != NULL && call(ops->stream, run, ops) == 0 ? OK : fail(CUDA_ERROR, "cuLaunchHostFunc");
 }
 
@@ -454,7 +474,10 @@ static int put(const char *name, struct op op)
     *last = malloc(sizeof op);
     **last = op;
     last = &(*last)->next;
-    return depth == 0 ? submit() : OK;
+    if (depth > 0) return OK;
+    result = submit();
+    atomic_fetch_add(&puts_of[op.comm->rank], 1);
+    return result;
 }
 
 int ncclGroupStart(void)

@@ -357,6 +357,8 @@ struct tti_waitable {
     enum tti_kind kind;
     const struct tti_op *op;                                /* for collectives */
     void (*detail)(void *object, char *text, size_t bytes); /* for messages: writes more of the call, " with tag 3" */
+    /* Writes what may be in its way when its deadline has passed, or "". NULL: not known */
+    void (*advise)(void *object, char *text, size_t bytes);
     /* For messages: returns true if none of them has found its other side and this was so before. `stand` changes when
      * one has ended. NULL: not known. */
     bool (*unmet)(void *object, uint64_t *stand);

@@ -272,6 +272,7 @@ tutti_status tti_queue_poll(tutti_comm *comm, int64_t now_ns)
     struct tti_waitable waitable = tti_queue_waitable(first);
     waitable.progress = tti_turn_is_polled(first) ? progress_polled : tti_op_progress;
     waitable.object = &first->op;
+    if (tti_turn_flies(first)) waitable.advise = tti_turn_advise;
     tutti_status status = tti_comm_check_wait(comm, &waitable, now_ns);
     if (status < 0) tti_queue_fail(first, status);
     return status;

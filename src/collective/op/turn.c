@@ -82,6 +82,13 @@ void tti_turn_detail(const struct tti_started *started, char *text, size_t bytes
     snprintf(text, bytes, "%s", waits ? " (its stream has not come to it yet)" : "");
 }
 
+void tti_turn_advise(void *op, char *text, size_t bytes)
+{
+    const struct tti_started *started = tti_started_of(op);
+    text[0] = '\0';
+    if (started->turn->provider->advise != NULL) started->turn->provider->advise(started, text, bytes);
+}
+
 void tti_turn_fail(struct tti_started *started, tutti_status status, const tutti_error *error)
 {
     started->op.state = TTI_OP_ENDED;

@@ -119,6 +119,8 @@ struct tti_device_provider {
     bool everyone;
     /* Returns true once this rank's stream has come to the op. Never enters a driver. */
     bool (*reached)(const struct tti_started *started);
+    /* Writes which other work of this process may keep the op from ending, and what to do, or "". NULL: none can. */
+    void (*advise)(const struct tti_started *started, char *text, size_t bytes);
     /* Makes the stream wait for the op's end. */
     tutti_status (*follow)(struct tti_started *started, struct tti_stream *stream, tutti_error *error);
     /* Called if the comm has failed between the launch and its verdict: makes whatever was issued stop touching memory
@@ -170,6 +172,8 @@ tutti_status tti_turn_inherit(struct tti_started *started);
 tutti_status tti_turn_released(struct tti_started *started);
 /* Writes " (its stream has not come to it yet)", or "". */
 void tti_turn_detail(const struct tti_started *started, char *text, size_t bytes);
+/* For a waitable: writes what may be in the way of an op that flies, or "". */
+void tti_turn_advise(void *op, char *text, size_t bytes);
 /* Called when a meeting is over, or has failed: the op is issued, goes to its queue, or ends. */
 void tti_turn_met(struct tti_started *started, tutti_status status, const tutti_error *error);
 /* Called when the first meeting is over: each launcher launches. */

@@ -151,11 +151,13 @@ static const char *what_to_do(enum tti_kind kind, bool own)
 
 static tutti_status time_out(struct watch *watch, int64_t deadline_ms)
 {
-    char text[400];
+    const struct tti_waitable *waitable = watch->waitable;
+    char text[400], advice[400] = "";
     describe_stall(watch, text, sizeof text);
-    return tti_comm_break(watch->comm, watch->waitable->kind, TUTTI_ERR_TIMEOUT, blamed(watch),
+    if (waitable->advise != NULL) waitable->advise(waitable->object, advice, sizeof advice);
+    return tti_comm_break(watch->comm, waitable->kind, TUTTI_ERR_TIMEOUT, blamed(watch),
                           "%s: its deadline of %lld ms passed%s", text, (long long)deadline_ms,
-                          what_to_do(watch->waitable->kind, watch->waitable->deadline_ms != 0));
+                          advice[0] != '\0' ? advice : what_to_do(waitable->kind, waitable->deadline_ms != 0));
 }
 
 /* Fails if the deadline of another op of the comm has passed: one behind the op that waits or beside it may have less

@@ -92,6 +92,8 @@ enum tti_nccl_life { TTI_NCCL_ALIVE, TTI_NCCL_DOOMED, TTI_NCCL_GONE };
 
 struct tti_nccl_engine {
     _Atomic uint32_t references;
+    struct tti_link link; /* in the list of the process's engines (nccl_provider.c) */
+    tutti_comm *data;     /* the comm whose queue has the ops that fly */
     const struct tti_nccl *nccl;
     struct tti_device *device; /* a reference */
     int rank, size;

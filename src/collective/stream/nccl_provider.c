@@ -20,6 +20,61 @@ static struct tti_nccl_engine *engine_of(const struct tti_started *started)
     return started->turn->comm->queue.streams->engine;
 }
 
+/* ---- Several comms ------------------------------------------------------------------------------------------------- */
+
+/* The engines of this process. A comm is not freed while its engine is in the list. */
+static struct tti_link engines = {&engines, &engines};
+static pthread_mutex_t engines_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void enlist(struct tti_nccl_engine *engine, tutti_comm *data)
+{
+    pthread_mutex_lock(&engines_lock);
+    engine->data = data;
+    tti_list_append(&engines, &engine->link);
+    pthread_mutex_unlock(&engines_lock);
+}
+
+static void withdraw(struct tti_nccl_engine *engine)
+{
+    pthread_mutex_lock(&engines_lock);
+    tti_list_remove(&engine->link);
+    pthread_mutex_unlock(&engines_lock);
+}
+
+/* Finds the oldest op of the comm that flies. */
+static bool find_flying(tutti_comm *data, struct tti_call *call)
+{
+    tti_lock(&data->queue.lock);
+    const struct tti_started *first = data->queue.first;
+    bool flies = first != NULL && tti_turn_flies(first);
+    if (flies) *call = first->op.call;
+    tti_unlock(&data->queue.lock);
+    return flies;
+}
+
+/* The kernels of several communicators may wait for each other if ranks have put them on the GPU in different orders. */
+static void advise(const struct tti_started *started, char *text, size_t bytes)
+{
+    const struct tti_nccl_engine *engine = engine_of(started);
+    char other[160] = "";
+    struct tti_call call;
+    int others = 0;
+    pthread_mutex_lock(&engines_lock);
+    TTI_LIST_EACH(link, &engines)
+    {
+        const struct tti_nccl_engine *beside = TTI_LIST_OF(link, struct tti_nccl_engine, link);
+        if (beside == engine || beside->device->number != engine->device->number) continue;
+        if (find_flying(beside->data, &call) && others++ == 0) tti_call_describe(&call, other, sizeof other);
+    }
+    pthread_mutex_unlock(&engines_lock);
+    if (others == 0) return;
+    snprintf(
+        text, bytes,
+        "; NCCL also has %s of another comm on %s%s: ops of several comms must be put on a GPU in the same order on "
+        "all ranks",
+        other, engine->device->name, others == 1 ? "" : ", and ops of more comms");
+}
+
 /* ---- Waiting for the engine's thread ------------------------------------------------------------------------------- */
 
 /* A thread that waits for NCCL watches the other ranks: NCCL may wait for one that is gone. */
@@ -153,6 +208,7 @@ tutti_status tti_nccl_engine_open(tutti_comm *comm, struct tti_streams *streams,
     tti_free(all);
     if (status == TUTTI_OK) {
         streams->engine = engine;
+        enlist(engine, streams->data);
     } else if (engine != NULL) {
         tti_nccl_reap(engine);
         dismiss(engine);
@@ -173,6 +229,7 @@ static void close_engine(struct tti_streams *streams)
     int64_t nap = 0, now = tti_now_ns(), until = now + TTI_DEVICE_CLOSE_NS;
     if (engine == NULL) return;
     streams->engine = NULL;
+    withdraw(engine);
     if (is_whole(engine)) {
         tti_nccl_order(engine, TTI_NCCL_CLOSE);
         while (!tti_nccl_finished(engine) && tti_now_ns() < until) tti_poll_nap(&nap);
@@ -413,6 +470,7 @@ const struct tti_device_provider tti_device_provider_nccl = {
     .launch = launch,
     .everyone = true,
     .reached = reached,
+    .advise = advise,
     .follow = follow,
     .abandon = abandon,
     .give_up = give_up,
