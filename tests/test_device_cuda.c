@@ -94,6 +94,45 @@ static void test_default_streams(tutti_device *device)
         FAILS(TUTTI_ERR_ARGUMENT, "default stream", tutti_stream_adopt(device, (void *)i, &stream, &error));
 }
 
+static int warnings;
+
+static void count_warnings(void *context, tutti_log_level level, const char *line)
+{
+    (void)context;
+    (void)level;
+    warnings += strstr(line, "is a blocking one (cudaStreamCreate)") != NULL;
+}
+
+/* One that the legacy default stream waits for: it is used as any other, and told once. */
+static void test_blocking_stream(tutti_device *handle)
+{
+    struct tti_cuda_device *device = inside_of(handle);
+    tutti_buffer *x = make_buffer(handle, TUTTI_I32, N);
+    int32_t four = 4, out[N] = {0};
+    void *plain[3];
+    CHECK(tti_cuda_enter(device) == TTI_CUDA_OK);
+    for (unsigned i = 0; i < 3; i++) CHECK(device->cuda->stream_create(&plain[i], i == 0 ? 1 : 0) == TTI_CUDA_OK);
+    tti_cuda_leave(device);
+    tutti_log_set_level(TUTTI_WARN);
+    tutti_log_to(count_warnings, NULL);
+    for (int i = 0; i < 3; i++) {
+        tutti_stream *stream = NULL;
+        GOOD(tutti_stream_adopt(handle, plain[i], &stream, &error));
+        CHECK_THAT(warnings == (i > 0), "%d warnings after %d streams", warnings, i + 1);
+        GOOD(tutti_buffer_fill(x, 0, N, &four, stream, &error));
+        GOOD(tutti_buffer_get(x, 0, out, N, stream, &error));
+        GOOD(tutti_stream_sync(stream, LONG_MS, &error));
+        CHECK(out[0] == 4 && out[N - 1] == 4);
+        GOOD(tutti_stream_free(stream, &error));
+    }
+    tutti_log_to(NULL, NULL);
+    tutti_log_set_level(TUTTI_QUIET);
+    CHECK(tti_cuda_enter(device) == TTI_CUDA_OK);
+    for (int i = 0; i < 3; i++) CHECK(device->cuda->stream_destroy(plain[i]) == TTI_CUDA_OK);
+    tti_cuda_leave(device);
+    GOOD(tutti_buffer_free(x, &error));
+}
+
 /* ---- Memory of others, out of memory -------------------------------------------------------------------------------- */
 
 static void check_where(const void *pointer, int where)
@@ -603,6 +642,7 @@ int main(int argc, char **argv)
     test_describe(device);
     test_adopt_context(device);
     test_default_streams(device);
+    test_blocking_stream(device);
     test_foreign_memory(device);
     test_others(device);
     test_out_of_memory(device);

@@ -145,6 +145,7 @@ struct tti_cuda_pool { /* CUmemPoolProps */
     X(stream_destroy, cuStreamDestroy_v2, (void *stream))                                                              \
     X(stream_query, cuStreamQuery, (void *stream))                                                                     \
     X(stream_context, cuStreamGetCtx, (void *stream, void **context))                                                  \
+    X(stream_flags, cuStreamGetFlags, (void *stream, unsigned *flags))                                                 \
     X(stream_capturing, cuStreamIsCapturing, (void *stream, int *status))                                              \
     X(stream_wait_event, cuStreamWaitEvent, (void *stream, void *event, unsigned flags))                               \
     X(stream_wait_value, cuStreamWaitValue64_v2, (void *stream, uint64_t address, uint64_t value, unsigned flags))     \

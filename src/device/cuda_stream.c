@@ -7,6 +7,7 @@
  */
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "device/cuda_device.h"
 #include "device/open.h"
@@ -128,10 +129,25 @@ tutti_status tti_cuda_raise(struct tti_stream *stream, struct tti_word *word, ui
 
 /* ---- Streams ------------------------------------------------------------------------------------------------------- */
 
+/* A blocking stream is taken, since it does no harm to a program that leaves the legacy default stream alone. */
+static void warn_of_blocking(const struct tti_stream *stream, unsigned flags)
+{
+    static atomic_bool warned;
+    if ((flags & TTI_CUDA_STREAM_NON_BLOCKING) != 0 || atomic_exchange_explicit(&warned, true, memory_order_relaxed))
+        return;
+    tti_log(TUTTI_WARN,
+            "a stream of %s that was adopted is a blocking one (cudaStreamCreate): it and the legacy default stream "
+            "wait for "
+            "each other, so work on the latter waits for other ranks, too; make it with cudaStreamNonBlocking",
+            stream->device->name);
+}
+
 static tutti_status adopt(struct tti_stream *stream, void *foreign, tutti_error *error)
 {
     struct tti_cuda_device *device = device_of(stream);
+    const char *what = "cuStreamGetCtx";
     void *context = NULL;
+    unsigned flags = 0;
     if (foreign == TTI_CUDA_STREAM_LEGACY || foreign == TTI_CUDA_STREAM_PER_THREAD)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
                              "a default stream cannot be adopted: work on it waits for that of other streams, or it is "
@@ -139,12 +155,17 @@ static tutti_status adopt(struct tti_stream *stream, void *foreign, tutti_error 
     int code = tti_cuda_enter(device);
     if (code == TTI_CUDA_OK) {
         code = device->cuda->stream_context(foreign, &context);
+        if (code == TTI_CUDA_OK) {
+            what = "cuStreamGetFlags";
+            code = device->cuda->stream_flags(foreign, &flags);
+        }
         tti_cuda_leave(device);
     }
-    TTI_TRY(tti_cuda_check(device, code, "cuStreamGetCtx", NULL, error));
+    TTI_TRY(tti_cuda_check(device, code, what, NULL, error));
     if (context != device->context)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "the stream is of another GPU or context than %s",
                              stream->device->name);
+    warn_of_blocking(stream, flags);
     stream->native = foreign;
     return TUTTI_OK;
 }

@@ -518,6 +518,7 @@ struct stream {
     pthread_cond_t changed;
     struct work *first, **last;
     bool busy, ended;
+    unsigned flags;
     atomic_bool captured;
 };
 
@@ -630,9 +631,10 @@ int cuStreamCreate(void **handle, unsigned flags)
 {
     FAULT();
     struct stream *stream;
-    if (flags != 1) return INVALID_VALUE;
+    if (flags > 1) return INVALID_VALUE;
     if (enter() != OK) return enter();
     stream = calloc(1, sizeof *stream);
+    stream->flags = flags;
     stream->context = stack[depth - 1];
     stream->last = &stream->first;
     pthread_cond_init(&stream->changed, NULL);
@@ -669,6 +671,13 @@ int cuStreamGetCtx(void *handle, void **context)
 {
     FAULT();
     *context = ((struct stream *)handle)->context;
+    return enter();
+}
+
+int cuStreamGetFlags(void *handle, unsigned *flags)
+{
+    FAULT();
+    *flags = ((struct stream *)handle)->flags;
     return enter();
 }
 
