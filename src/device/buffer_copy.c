@@ -30,7 +30,7 @@ static tutti_status take(struct call *call, tutti_buffer *buffer, size_t offset,
     tutti_status status = tti_buffer_range(call->buffer, offset, count, &call->at, error);
     if (status == TUTTI_OK) {
         call->stream = tti_stream_take(stream, error);
-        status = error->status;
+        status = call->stream == NULL ? error->status : tti_stream_make_room(call->stream, error);
     }
     if (status != TUTTI_OK) give(call);
     return status;

@@ -358,6 +358,7 @@ static tutti_status cuda_reach(struct tti_device *of, struct tti_device *other, 
 
 const struct tti_device_ops tti_cuda_ops = {
     .kind = "cuda",
+    .holds_up = true,
     .unreadable = true,
     .count = cuda_count,
     .make = cuda_make,

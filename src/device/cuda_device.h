@@ -43,12 +43,13 @@ struct tti_cuda_device {
     int spare_count;
     /* While a caller waits for long, a thread checks whether the device has failed. The caller itself polls a word
      * only. */
-    pthread_mutex_t watch_lock; /* guards all fields below; held while the driver is asked */
+    pthread_mutex_t watch_lock; /* guards all fields below; never held inside the driver */
     bool watcher_runs;
     struct tti_task watcher;
     _Atomic uint32_t watcher_stops;
     tti_bell watch_bell;
     int watched_count;
+    const struct tti_stream *asked;               /* the stream that the driver is asked about now, or NULL */
     struct tti_stream *watched[TTI_CUDA_WATCHED]; /* references; a stream for which two callers wait is there twice */
 };
 

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "device/open.h"
+#include "device/stream.h"
 
 #define LOOK_NS INT64_C(2000000)     /* between questions while a caller waits */
 #define SLEEP_NS INT64_C(1000000000) /* between questions otherwise */
@@ -24,13 +25,32 @@ void tti_cuda_probe(struct tti_device *of, struct tti_stream *stream)
     if (code != TTI_CUDA_NOT_READY) (void)tti_cuda_check(device, code, "cuStreamQuery", stream, NULL);
 }
 
+/* Returns the i-th stream that is watched, with a reference; NULL: there are not so many. It stays open until it was asked about:
+ * tti_cuda_unwatch waits for that. */
+static struct tti_stream *next_asked(struct tti_cuda_device *device, int i)
+{
+    struct tti_stream *stream = NULL;
+    pthread_mutex_lock(&device->watch_lock);
+    if (i < device->watched_count) stream = device->watched[i];
+    if (stream != NULL) tti_object_keep(&stream->object);
+    device->asked = stream;
+    pthread_mutex_unlock(&device->watch_lock);
+    return stream;
+}
+
+/* The lock is not held meanwhile: the driver may hold this thread up, and others, which keep deadlines, take the lock. */
 static bool poll_device(struct tti_cuda_device *device)
 {
-    pthread_mutex_lock(&device->watch_lock);
-    int count = device->watched_count;
-    for (int i = 0; i < count && !tti_device_is_poisoned(&device->device); i++)
-        tti_cuda_probe(&device->device, device->watched[i]);
-    pthread_mutex_unlock(&device->watch_lock);
+    struct tti_stream *stream;
+    int count = 0;
+    while (!tti_device_is_poisoned(&device->device) && (stream = next_asked(device, count)) != NULL) {
+        tti_cuda_probe(&device->device, stream);
+        pthread_mutex_lock(&device->watch_lock);
+        device->asked = NULL;
+        pthread_mutex_unlock(&device->watch_lock);
+        tti_object_give(&stream->object);
+        count++;
+    }
     return count > 0;
 }
 
@@ -90,15 +110,25 @@ void tti_cuda_watch(struct tti_device *of, struct tti_stream *stream, bool waiti
     if (out != NULL) tti_object_give(&out->object);
 }
 
+static bool is_asked(struct tti_cuda_device *device, const struct tti_stream *stream)
+{
+    pthread_mutex_lock(&device->watch_lock);
+    bool asked = device->asked == stream;
+    pthread_mutex_unlock(&device->watch_lock);
+    return asked;
+}
+
 void tti_cuda_unwatch(struct tti_cuda_device *device, const struct tti_stream *stream)
 {
     struct tti_stream *out;
+    int64_t nap_ns = 0;
     do {
         pthread_mutex_lock(&device->watch_lock);
         out = take_out(device, stream);
         pthread_mutex_unlock(&device->watch_lock);
         if (out != NULL) tti_object_give(&out->object);
     } while (out != NULL);
+    while (is_asked(device, stream)) tti_poll_nap(&nap_ns);
 }
 
 void tti_cuda_watch_stop(struct tti_cuda_device *device)

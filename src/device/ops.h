@@ -94,6 +94,8 @@ struct tti_stream {
     _Atomic uint64_t owed;      /* the value to which it is raised; 0: nothing is owed */
     struct tti_word *done;      /* the word for sync */
     uint64_t syncs;             /* its last value */
+    _Atomic uint32_t works;     /* pieces of work since `syncs` was raised for room; */
+    uint64_t rooms[2];          /* its values then, the last two times; 0: none (room.c) */
 };
 
 struct tti_mark {
@@ -130,7 +132,9 @@ struct tti_found {
 
 struct tti_device_ops {
     const char *kind; /* "host" */
-    bool unreadable;  /* the host cannot read or write the kind's LOCAL and SHARED memory */
+    bool
+        holds_up; /* whoever puts more on a stream than its queue takes is held up, and so are other threads in the driver */
+    bool unreadable; /* the host cannot read or write the kind's LOCAL and SHARED memory */
 
     /* Counts the devices. By any thread, without a device. ERR_UNSUPPORTED names the missing library; *count is 0
      * then. */

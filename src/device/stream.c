@@ -224,6 +224,7 @@ static tutti_status begin(struct tti_stream *stream, const char *what, tutti_err
 {
     TTI_TRY(tti_stream_ready(stream, error));
     atomic_store_explicit(&stream->last, what, memory_order_relaxed);
+    atomic_fetch_add_explicit(&stream->works, 1, memory_order_relaxed);
     return TUTTI_OK;
 }
 
@@ -279,6 +280,7 @@ tutti_status tti_stream_sync(struct tti_stream *stream, int64_t deadline_ns, tut
     if (status != TUTTI_OK) return status;
     stream->syncs++;
     TTI_TRY(tti_word_await(stream, stream->done, stream->syncs, deadline_ns, error));
+    atomic_store_explicit(&stream->works, 0, memory_order_relaxed);
     return tti_stream_state(stream, error); /* a stream that was given up ends its work without having done it */
 }
 
@@ -294,6 +296,7 @@ tutti_status tti_mark_settle(struct tti_mark *mark, tutti_error *error)
     tti_lock(&stream->lock);
     if (stream->open_mark == mark) {
         status = stream->device->ops->record(stream, mark, error);
+        atomic_fetch_add_explicit(&stream->works, 1, memory_order_relaxed);
         if (status == TUTTI_OK) {
             atomic_store_explicit(&mark->recorded, 1, memory_order_release);
             stream->open_mark = NULL;

@@ -25,6 +25,9 @@ tutti_status tti_stream_ready(struct tti_stream *stream, tutti_error *error);
  * polling. */
 tutti_status tti_stream_state(const struct tti_stream *stream, tutti_error *error);
 
+/* Called by a caller's own thread before it puts work there: waits while much is pending (room.c). */
+tutti_status tti_stream_make_room(struct tti_stream *stream, tutti_error *error);
+
 tutti_status tti_stream_copy(struct tti_stream *stream, void *to, const void *from, size_t bytes, tutti_error *error);
 tutti_status tti_stream_fill(struct tti_stream *stream, void *to, size_t count, const void *element,
                              size_t element_bytes, tutti_error *error);

@@ -9,6 +9,8 @@
  * FAKE_CUDA_REACH     0: none of them reaches another one's memory
  * FAKE_CUDA_FAULT     NAME:NTH:CODE,…  what the NTH call (from 1) of the function NAME answers; after a CODE that is for good
  *                     (700, 719, 214 …) everything does. fake_cuda_fault(text) says so at run time, and counts anew
+ * FAKE_CUDA_QUEUE     how much work may be pending on a stream: whoever puts more there is held up until some is done, and so is
+ *                     every other thread of the process that calls a function meanwhile (1000000)
  * FAKE_CUDA_COPY_MS   how long each copy takes at least (0)
  * -DFAKE_WITHOUT_TRIM leaves out one function, as an old library would
  *
@@ -122,10 +124,14 @@ void fake_cuda_break(int code)
         if (answer != OK) return answer;                                                                               \
     } while (0)
 
+static pthread_mutex_t driver = PTHREAD_MUTEX_INITIALIZER; /* held by a thread that is held up, so that all are */
+
 /* What every function begins with. */
 static int enter(void)
 {
     int result = atomic_load(&broken);
+    pthread_mutex_lock(&driver);
+    pthread_mutex_unlock(&driver);
     return result != OK ? result : depth == 0 ? NO_CONTEXT : OK;
 }
 
@@ -518,6 +524,7 @@ struct stream {
     pthread_cond_t changed;
     struct work *first, **last;
     bool busy, ended;
+    int pending;
     unsigned flags;
     atomic_bool captured;
 };
@@ -598,6 +605,8 @@ static void *serve(void *argument)
         free(work);
         pthread_mutex_lock(&lock);
         stream->busy = false;
+        stream->pending--;
+        pthread_cond_broadcast(&stream->changed);
     }
     pthread_mutex_unlock(&lock);
     pthread_cond_destroy(&stream->changed);
@@ -619,11 +628,15 @@ static int put(void *handle, struct work work)
     }
     *made = work;
     made->next = NULL;
+    pthread_mutex_lock(&driver);
     pthread_mutex_lock(&lock);
+    while (stream->pending >= from_environment("FAKE_CUDA_QUEUE", 1000000)) pthread_cond_wait(&stream->changed, &lock);
+    stream->pending++;
     *stream->last = made;
     stream->last = &made->next;
-    pthread_cond_signal(&stream->changed);
+    pthread_cond_broadcast(&stream->changed);
     pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&driver);
     return OK;
 }
 

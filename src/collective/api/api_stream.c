@@ -97,6 +97,7 @@ static tutti_status check_stream(const tutti_comm *comm, struct tti_stream *stre
     const struct tti_streams *streams = comm->queue.streams;
     bool was_shut = streams != NULL && atomic_load_explicit(&streams->device->shut, memory_order_acquire) != 0;
     TTI_TRY(tti_stream_ready(stream, error));
+    TTI_TRY(tti_stream_make_room(stream, error));
     if (streams != NULL && streams->device != stream->device)
         return tti_error_set(error, TUTTI_ERR_ARGUMENT, 0,
                              "this comm's calls are on streams of %s%s, but this one is on a stream of %s; duplicate "

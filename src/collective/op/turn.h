@@ -24,6 +24,7 @@
 #ifndef TTI_COLLECTIVE_TURN_H
 #define TTI_COLLECTIVE_TURN_H
 
+#include "base/list.h"
 #include "collective/comm/carrier.h"
 #include "collective/gpu/gpu_kernels.h"
 #include "collective/op/queue.h"
@@ -54,6 +55,9 @@ struct tti_streams {
     bool stages;                            /* staging was asked for, where it is not needed */
     bool forced;                            /* the provider was: ops that it does not have are refused, not staged */
     char why[200];                          /* why that provider was chosen, for people */
+    struct tti_link link;           /* the rest is for the standby (standby.c): in its list, if the next is not NULL; */
+    const struct tti_started *seen; /* the op that was the oldest in flight when it looked; NULL: there was none, */
+    int64_t seen_ns;                /* and when it saw that first */
 };
 
 /* What the launcher says of an op when all ranks have met: the same for all of them. */

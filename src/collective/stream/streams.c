@@ -7,6 +7,7 @@
 #include "collective/comm/trace.h"
 #include "collective/op/callback.h"
 #include "collective/op/staging.h"
+#include "collective/op/standby.h"
 #include "device/open.h"
 #include "device/stream.h"
 #include <string.h>
@@ -316,6 +317,7 @@ tutti_status tti_streams_renew(tutti_comm *comm, tutti_error *error)
 void tti_streams_free(struct tti_streams *streams)
 {
     tutti_error ignored = {0};
+    tti_standby_leave(streams);
     if (streams->provider != NULL) streams->provider->close(streams);
     tti_gates_free(&streams->gates);
     tti_stager_free(streams->stager);
@@ -344,6 +346,7 @@ tutti_status tti_streams_open(tutti_comm *comm, tutti_comm *data, struct tti_dev
         return status;
     }
     comm->queue.streams = streams;
+    tti_standby_join(streams);
     tti_show_device(comm, device->name);
     return TUTTI_OK;
 }
