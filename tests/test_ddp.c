@@ -51,6 +51,24 @@ static void list_free(tutti_comm *comm, struct list *list, size_t gap)
         free(list->memory);
 }
 
+/* There is memory for the buffers of some ranks only: all of them learn of it, and none waits for another. */
+static void run_no_memory(tutti_comm *comm, void *context)
+{
+    enum { MANY = 1500000 };
+    tutti_ddp_options options = {.struct_size = sizeof options, .zero = *(const int *)context};
+    tutti_ddp *ddp = NULL;
+    tutti_error error = {0};
+    float *values = calloc(MANY, sizeof *values), *gradients = calloc(MANY, sizeof *gradients);
+    const int64_t began = tti_now_ns();
+    const tutti_parameter list = {"a", values, gradients, MANY, false};
+    const tutti_status status = tutti_ddp_create(comm, &list, 1, &options, &ddp, &error);
+    CHECK_THAT(status == TUTTI_ERR_MEMORY && ddp == NULL && tti_now_ns() - began < INT64_C(20000000000),
+               "rank %d, zero %d: %s: %s", tutti_rank(comm), options.zero, tutti_status_name(status), error.text);
+    CHECK_THAT(tutti_barrier(comm) == TUTTI_OK, "rank %d: the comm is still good", tutti_rank(comm));
+    free(values);
+    free(gradients);
+}
+
 static bool worked(tutti_comm *comm, tutti_status status, const char *what)
 {
     const tutti_error *error = tutti_comm_error(comm);
@@ -356,6 +374,16 @@ int main(void)
     }
     run(CONF_THREADS, 2, run_named, NULL);
     run(CONF_PROCESSES, 2, run_named, NULL);
+    for (int zero = 2; zero <= 3; zero++) {
+        struct conf_world small = {.ranks = CONF_THREADS,
+                                   .size = 4,
+                                   .direct = 1,
+                                   .attach = 1,
+                                   .body = run_no_memory,
+                                   .context = &zero,
+                                   .arena_bytes = 16 << 20};
+        conf_world_run(&small);
+    }
     for (int size = 2; size <= 4; size++) {
         int grains = 8;
         atomic_store(&gone_on, false);

@@ -9,6 +9,7 @@
  */
 #define TUTTI_NO_CALL_SITES
 #include "train/ddp.h"
+#include "train/agree.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -167,19 +168,39 @@ static tutti_status check_replicas(int size, const tutti_ddp_options *options, t
     return TUTTI_OK;
 }
 
-static tutti_status make_parts(struct tutti_ddp *ddp, const tutti_ddp_options *options, const struct tti_ddp_cut *cut,
-                               tutti_error *error)
+static tutti_status agree(const struct tutti_ddp *ddp, tutti_status status, tutti_error *error)
 {
-    TTI_TRY(tti_zero_group(ddp, error));
+    if (ddp->comm == NULL) return status;
+    return tti_agree(tutti_at(ddp->comm, ddp->here.file, ddp->here.line), status, error);
+}
+
+/* Makes what a rank makes by itself before values are shared, */
+static tutti_status make_buffers(struct tutti_ddp *ddp, const tutti_ddp_options *options, const struct tti_ddp_cut *cut,
+                                 tutti_error *error)
+{
     TTI_TRY(make_lists(ddp, error));
     TTI_TRY(make_buckets(ddp, options, cut, error));
     TTI_TRY(tti_zero_count(ddp, error));
     TTI_TRY(make_flat(ddp, error));
     TTI_TRY(tti_ddp_plan_grains(ddp, options->pass_grains, error));
-    if (ddp->zero.stage >= TTI_ZERO_GRADIENTS) TTI_TRY(tti_zero_make_buffers(ddp, error));
-    if (ddp->valued && ddp->comm != NULL) TTI_TRY(share_values(ddp, error));
+    return ddp->zero.stage >= TTI_ZERO_GRADIENTS ? tti_zero_make_buffers(ddp, error) : TUTTI_OK;
+}
+
+/* and after it. */
+static tutti_status make_owned(struct tutti_ddp *ddp, tutti_error *error)
+{
     if (tti_ddp_passes_values(ddp)) TTI_TRY(tti_zero_make_values(ddp, error));
     return (ddp->zero.stage > 0 || ddp->zero.bf16) && ddp->comm != NULL ? tti_zero_plan(ddp, error) : TUTTI_OK;
+}
+
+/* Makes all parts. A rank that has no memory tells the others, which would wait for it. */
+static tutti_status make_parts(struct tutti_ddp *ddp, const tutti_ddp_options *options, const struct tti_ddp_cut *cut,
+                               tutti_error *error)
+{
+    TTI_TRY(tti_zero_group(ddp, error));
+    TTI_TRY(agree(ddp, make_buffers(ddp, options, cut, error), error));
+    if (ddp->valued && ddp->comm != NULL) TTI_TRY(share_values(ddp, error));
+    return agree(ddp, make_owned(ddp, error), error);
 }
 
 static tutti_status check_options(int size, const tutti_ddp_options *options, tutti_error *error)

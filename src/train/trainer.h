@@ -10,6 +10,7 @@
 #define TTI_TRAIN_TRAINER_H
 
 #include "collective/api/inside.h"
+#include "train/agree.h"
 #include "train/micro.h"
 #include "train/tie.h"
 #include "train/trainer_mesh.h"
@@ -238,9 +239,6 @@ tutti_status tti_trainer_optimizer_settings(const struct tutti_trainer *trainer,
                                             tutti_error *error);
 /* Computes tutti_trainer_hash over the values on this rank. */
 uint64_t tti_trainer_hash(const struct tutti_trainer *trainer);
-
-/* Gives every rank the error of the lowest rank whose status is not OK. */
-tutti_status tti_agree(tutti_comm *comm, tutti_status status, tutti_error *error);
 
 /* Begins a call of the trainer: it has no error yet. */
 void tti_trainer_begin(struct tutti_trainer *trainer);
