@@ -18,14 +18,16 @@ struct row {
     const char *model;
     int64_t width_grains;
     bool fast;
+    int64_t layers;
     const char *noted; /* NULL: as checkpoints were before there was a note */
     bool said;
 };
 
 static const struct row rows[] = {
-    {"gpt", 1, false, NULL, true},  {"gpt", 1, false, "1", false}, {"gpt", 1, false, "2", false},
-    {"gpt", 4, false, "1", true},   {"gpt", 4, false, NULL, true}, {"gpt", 4, false, "2", false},
-    {"mlp", 1, false, NULL, false}, {"gpt", 1, true, NULL, false},
+    {"gpt", 1, false, 1, NULL, true},  {"gpt", 1, false, 1, "1", false}, {"gpt", 1, false, 1, "3", false},
+    {"gpt", 4, false, 1, "1", true},   {"gpt", 4, false, 1, NULL, true}, {"gpt", 4, false, 1, "2", false},
+    {"mlp", 1, false, 2, NULL, false}, {"gpt", 1, true, 1, NULL, false}, {"mlp", 4, false, 1, "2", false},
+    {"mlp", 4, false, 2, "2", true},   {"mlp", 4, false, 2, "3", false},
 };
 
 static char heard[4096];
@@ -99,7 +101,7 @@ static void run_row(tutti_comm *comm, void *context)
     tutti_train_options_init(&options);
     options.model = row->model;
     options.data = strcmp(row->model, "gpt") == 0 ? "markov:states=11,length=4000" : table;
-    options.layers = 1;
+    options.layers = row->layers;
     options.heads = 4;
     options.width = 32;
     options.context = 8;

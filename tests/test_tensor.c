@@ -39,6 +39,14 @@ static const struct width_shape shapes[] = {
              .classify = true,
              .batch_norm = true},
      .width_grains = 4},
+    {"mlp with an output layer of its own",
+     .mlp = {.inputs = 7, .outputs = 37, .hidden_layers = 2, .hidden = 13, .activation = TUTTI_GELU, .classify = true},
+     .width_grains = 8},
+    {"mlp whose output layer has fewer classes than grains",
+     .mlp = {.inputs = 7, .outputs = 3, .hidden_layers = 4, .hidden = 9, .activation = TUTTI_RELU, .classify = true},
+     .width_grains = 4},
+    {"an output layer alone", .mlp = {.inputs = 7, .outputs = 21, .hidden_layers = 0, .hidden = 1, .classify = true},
+     .width_grains = 4},
     {"mlp in whole numbers",
      .mlp = {.inputs = 7, .outputs = 4, .hidden_layers = 2, .hidden = 16, .activation = TUTTI_RELU}, .width_grains = 4,
      .whole_numbers = true},
@@ -107,11 +115,14 @@ static bool fits(const struct width_shape *shape, int ranks)
 
 /* Four meetings per block, one of the embedding, two of the loss; of an MLP's pair of linear layers two, but for the first
  * layer's input, which needs no gradient. Where rows are shared out each sum is a scattering and a gathering; the embedding's
- * gradient is gathered, and so is what the loss is given. */
+ * gradient is gathered, and so is what the loss is given. An output layer without a partner is cut with its cross-entropy: what
+ * rows have of the softmax is gathered, and the layer's input gradient summed. */
 static uint64_t meetings(const struct width_shape *shape, bool sequence)
 {
     if (shape->gpt.heads > 0) return (uint64_t)(sequence ? 8 * shape->gpt.layers + 5 : 4 * shape->gpt.layers + 3);
-    return (uint64_t)((shape->mlp.hidden_layers + 1) / 2 * 2 - 1);
+    const int linears = shape->mlp.hidden_layers + 1, pairs = linears / 2;
+    const bool alone = linears % 2 != 0 && shape->mlp.classify;
+    return (uint64_t)(pairs * 2 + (alone ? 2 : 0) - 1);
 }
 
 static void compare_shared(const struct width_shape *shape, tutti_mesh *mesh, bool sequence, int threads,

@@ -412,14 +412,25 @@ static void test_norm_layouts(const struct run *first, const tutti_train_options
         int size;
         const char *mesh;
         int zero, micro, threads;
-    } cases[] = {{2, "", 0, 0, 2},         {3, "", 0, 0, 1},       {5, "", 3, 0, 1},
-                 {7, "", 2, 0, 1},         {8, "", 1, 0, 1},       {4, "shard=2", 2, 0, 1},
-                 {4, "tensor=2", 0, 0, 1}, {4, "pipe=2", 0, 1, 1}, {8, "data=2,pipe=2,tensor=2", 3, 1, 1}};
+        const char *stages;
+    } cases[] = {
+        {8, "data=2,pipe=2,tensor=2", 3, 1, 1, "layers.2"}, /* grains without a class, in a stage of their own */
+        {4, "pipe=2,tensor=2", 0, 1, 1, "loss"},
+        {2, "", 0, 0, 2, NULL},
+        {3, "", 0, 0, 1, NULL},
+        {5, "", 3, 0, 1, NULL},
+        {7, "", 2, 0, 1, NULL},
+        {8, "", 1, 0, 1, NULL},
+        {4, "shard=2", 2, 0, 1, NULL},
+        {4, "tensor=2", 0, 0, 1, NULL},
+        {4, "pipe=2", 0, 1, 1, NULL},
+        {8, "data=2,pipe=2,tensor=2", 3, 1, 1, NULL}};
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         tutti_train_options options = *given;
         options.mesh = cases[c].mesh;
         options.zero = cases[c].zero;
         options.micro = cases[c].micro;
+        if (cases[c].stages != NULL) options.stages = cases[c].stages;
         options.threads = cases[c].threads;
         same(first, c % 2 == 0 || SANITIZED ? CONF_THREADS : CONF_PROCESSES, cases[c].size, &options);
     }

@@ -152,7 +152,7 @@ enum {
     TUTTI_CUT_WHOLE = 1,    /* whole rows to whole rows: every rank does the same */
     TUTTI_CUT_ALIKE = 2,    /* cut rows to cut rows */
     TUTTI_CUT_OUTPUTS = 4,  /* whole rows to cut rows; the gradients of its input are summed over ranks */
-    TUTTI_CUT_INPUTS = 8,   /* cut rows to whole rows, which are summed over ranks */
+    TUTTI_CUT_INPUTS = 8,   /* cut rows to whole rows, which are summed over ranks; or a loss of cut rows */
     TUTTI_CUT_CLASSES = 16, /* whole rows; the first tensor is cut by classes: embeddings and losses tied to them */
     /* Beside WHOLE: a row's results depend on that row alone, and gradients of tensors are sums over rows. So calls may be
      * given some of an item's rows, and gradients are made for blocks of rows, one for each width grain, which are summed

@@ -6,6 +6,7 @@
 #include "nn/loss.h"
 
 #include "nn/nn_kernels.h"
+#include "nn/width.h"
 #include <math.h>
 #include <string.h>
 
@@ -80,7 +81,55 @@ static tutti_status cross_entropy_setup(tutti_model *model, tutti_layer *layer)
     return TUTTI_OK;
 }
 
-static void cross_entropy_forward(tutti_call *call)
+/* Cut, it takes the columns of this rank's grains. */
+static tutti_status cross_entropy_place(tutti_model *model, tutti_layer *layer)
+{
+    layer->gathers = TTI_LOSS_GATHERED * model->width.here;
+    return TUTTI_OK;
+}
+
+/* The classes of a width grain, or all of them; `column`: where their logits begin in a row. */
+struct grain_classes {
+    int64_t first, count, column;
+};
+
+static struct grain_classes grain_classes(const tutti_call *call, int grain)
+{
+    struct grain_classes classes = {0};
+    int64_t end;
+    tutti_call_inputs(call, grain, &classes.column, &end);
+    classes.count = end - classes.column;
+    if (call->layer->cut == TUTTI_CUT_WHOLE) return classes;
+    classes.first = (int64_t)tti_grain_share(call->model, call->layer->classes, call->model->width.first + grain).lo;
+    return classes;
+}
+
+/* Returns a row's target, counted from the first of these classes; -1: it is none of them. */
+static int64_t target_in(const tutti_call *call, struct grain_classes classes, int64_t row)
+{
+    const int64_t target = call->targets[row] - classes.first;
+    return call->targets[row] < 0 || target < 0 || target >= classes.count ? -1 : target;
+}
+
+static void cross_entropy_finish(tutti_call *call)
+{
+    tti_loss_merge(call, call->layer->config, call->saved, TTI_KEPT);
+}
+
+static void forward_grain(tutti_call *call, int grain)
+{
+    const struct grain_classes classes = grain_classes(call, grain);
+    tti_loss_begin(call, grain);
+    for (int64_t r = 0; classes.count > 0 && r < call->rows; r++) {
+        const float *logits = call->in + r * call->layer->inputs + classes.column;
+        float *part = tti_loss_part(call, r, grain);
+        const int64_t target = target_in(call, classes, r);
+        tti_nn_kernels()->exp_sum(logits, (size_t)classes.count, &part[TTI_LOSS_HIGHEST], &part[TTI_LOSS_SUM]);
+        if (target >= 0) part[TTI_LOSS_LOGIT] = logits[target];
+    }
+}
+
+static void forward_whole(tutti_call *call)
 {
     const int64_t classes = call->layer->inputs;
     for (int64_t r = 0; r < call->rows; r++) {
@@ -93,17 +142,33 @@ static void cross_entropy_forward(tutti_call *call)
     }
 }
 
+static void cross_entropy_forward(tutti_call *call)
+{
+    if (call->layer->cut == TUTTI_CUT_WHOLE) {
+        forward_whole(call);
+        return;
+    }
+    for (int g = 0; g < tutti_call_grains(call); g++) forward_grain(call, g);
+    if (!call->layer->meets) cross_entropy_finish(call);
+}
+
+static void backward_grain(tutti_call *call, struct grain_classes classes)
+{
+    const int64_t width = call->layer->inputs;
+    for (int64_t r = 0; classes.count > 0 && r < call->rows; r++) {
+        float *gradient = call->in_gradient + r * width + classes.column;
+        const float *kept = call->saved + r * TTI_KEPT;
+        const int64_t target = target_in(call, classes, r);
+        memcpy(gradient, call->in + r * width + classes.column, (size_t)classes.count * sizeof *gradient);
+        tti_nn_kernels()->exp_shifted(gradient, (size_t)classes.count, kept[TTI_KEPT_SHIFT], kept[TTI_KEPT_WEIGHT]);
+        if (target >= 0) gradient[target] -= kept[TTI_KEPT_WEIGHT];
+    }
+}
+
 static void cross_entropy_backward(tutti_call *call)
 {
-    if (call->in_gradient == NULL) return;
-    const int64_t classes = call->layer->inputs;
-    for (int64_t r = 0; r < call->rows; r++) {
-        float *gradient = call->in_gradient + r * classes;
-        const float *kept = call->saved + r * TTI_KEPT;
-        memcpy(gradient, call->in + r * classes, (size_t)classes * sizeof *gradient);
-        tti_nn_kernels()->exp_shifted(gradient, (size_t)classes, kept[TTI_KEPT_SHIFT], kept[TTI_KEPT_WEIGHT]);
-        if (call->targets[r] >= 0) gradient[call->targets[r]] -= kept[TTI_KEPT_WEIGHT];
-    }
+    for (int g = 0; call->in_gradient != NULL && g < tutti_call_grains(call); g++)
+        backward_grain(call, grain_classes(call, g));
 }
 
 static const tutti_layer_ops cross_entropy_ops = {.kind = "cross_entropy",
@@ -111,7 +176,9 @@ static const tutti_layer_ops cross_entropy_ops = {.kind = "cross_entropy",
                                                   .forward = cross_entropy_forward,
                                                   .backward_input = cross_entropy_backward,
                                                   .reads = TUTTI_READS_TARGETS,
-                                                  .cuts = TUTTI_CUT_WHOLE};
+                                                  .cuts = TUTTI_CUT_WHOLE | TUTTI_CUT_INPUTS,
+                                                  .place = cross_entropy_place,
+                                                  .finish = cross_entropy_finish};
 
 /* The config is the class weights, or nothing. */
 tutti_status tutti_add_cross_entropy(tutti_model *model, const float *class_weights)

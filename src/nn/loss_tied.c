@@ -5,20 +5,16 @@
  * become gradients just before the product that needs them. Saved rows are (logits, padded to 16; the row's kept
  * values, padded to 16).
  *
- * A width grain is some of the classes. Each has the maximum of its logits, the sum of their exponentials below it, and
- * the target's logit, or −0.0 where the target is another grain's; ranks gather them and merge them in the tree over
- * all grains.
+ * A width grain is some of the classes (loss_grains.c).
  */
 #include "base/status.h"
 #include "nn/blas.h"
 #include "nn/loss.h"
 #include "nn/nn_kernels.h"
 #include "nn/width.h"
-#include <math.h>
 #include <string.h>
 
 enum { CLASS_BLOCK = 1024, ALIGNMENT = 16 };
-enum { HIGHEST, SUM, LOGIT, GATHERED }; /* values of a row and a grain */
 
 static int64_t padded(int64_t classes)
 {
@@ -36,7 +32,7 @@ static tutti_status setup(tutti_model *model, tutti_layer *layer)
     layer->outputs = 0;
     layer->classes = tensor->shape[0];
     layer->saved = padded(layer->classes) + ALIGNMENT;
-    layer->gathers = GATHERED;
+    layer->gathers = TTI_LOSS_GATHERED;
     return TUTTI_OK;
 }
 
@@ -45,7 +41,7 @@ static tutti_status place(tutti_model *model, tutti_layer *layer)
     const struct tti_width *width = &model->width;
     layer->saved = padded(tti_grains_length(model, layer->classes, 1, width->first, width->first + width->here)) +
                    ALIGNMENT;
-    layer->gathers = GATHERED * width->here;
+    layer->gathers = TTI_LOSS_GATHERED * width->here;
     layer->scratch = tti_width_scratch(model, layer->inputs);
     return TUTTI_OK;
 }
@@ -82,11 +78,6 @@ static int64_t target_in(const tutti_call *call, const struct classes *classes, 
     return call->targets[row] < 0 || target < 0 || target >= classes->count ? -1 : target;
 }
 
-static float *gathered_of(const tutti_call *call, int rank, int64_t row, int grain)
-{
-    return call->gathered + rank * call->gathered_stride + row * call->layer->gathers + grain * GATHERED;
-}
-
 static int64_t block_end(int64_t from, int64_t count)
 {
     return from + CLASS_BLOCK < count ? from + CLASS_BLOCK : count;
@@ -99,62 +90,24 @@ static void forward_grain(tutti_call *call, int grain)
     const struct classes classes = classes_of(call, grain);
     const int64_t width = call->layer->inputs, stride = call->layer->saved;
     float *logits = call->saved + classes.column;
-    const int rank = call->layer->cut == TUTTI_CUT_WHOLE ? 0 : call->model->width.rank;
-    for (int64_t r = 0; r < call->rows; r++) {
-        float *row = gathered_of(call, rank, r, grain);
-        row[HIGHEST] = -INFINITY;
-        row[SUM] = 0;
-        row[LOGIT] = -0.0f;
-    }
+    tti_loss_begin(call, grain);
     for (int64_t from = 0, to; from < classes.count; from = to) {
         to = block_end(from, classes.count);
         tti_gemm(call->rows, to - from, width, (struct tti_matrix){call->in, width, false},
                  (struct tti_matrix){classes.weight + from * width, width, true}, false, logits + from, stride);
         for (int64_t r = 0; r < call->rows; r++) {
-            float *row = gathered_of(call, rank, r, grain);
+            float *row = tti_loss_part(call, r, grain);
             const int64_t target = target_in(call, &classes, r);
-            tti_nn_kernels()->exp_sum(logits + r * stride + from, (size_t)(to - from), &row[HIGHEST], &row[SUM]);
-            if (target >= from && target < to) row[LOGIT] = logits[r * stride + target];
+            tti_nn_kernels()->exp_sum(logits + r * stride + from, (size_t)(to - from), &row[TTI_LOSS_HIGHEST],
+                                      &row[TTI_LOSS_SUM]);
+            if (target >= from && target < to) row[TTI_LOSS_LOGIT] = logits[r * stride + target];
         }
     }
 }
 
-/* The sum of exponentials relative to the highest logit. A grain without classes has none. */
-struct softmax {
-    double highest, sum;
-};
-
-static struct softmax merge(struct softmax a, struct softmax b)
-{
-    if (a.sum == 0) return b;
-    if (b.sum == 0) return a;
-    const double highest = a.highest > b.highest ? a.highest : b.highest;
-    return (struct softmax){highest, a.sum * exp(a.highest - highest) + b.sum * exp(b.highest - highest)};
-}
-
-/* Merges a row's grains from `from` to `to`, of all ranks. */
-static struct softmax merge_tree(const tutti_call *call, int64_t row, int from, int to)
-{
-    const int here = tutti_call_grains(call);
-    if (to - from == 1) {
-        const float *one = gathered_of(call, from / here, row, from % here);
-        return (struct softmax){(double)one[HIGHEST], (double)one[SUM]};
-    }
-    int half = 1;
-    while (2 * half < to - from) half *= 2;
-    return merge(merge_tree(call, row, from, from + half), merge_tree(call, row, from + half, to));
-}
-
 static void finish(tutti_call *call)
 {
-    const int here = tutti_call_grains(call);
-    const int grains = call->layer->cut == TUTTI_CUT_WHOLE ? 1 : call->model->width.grains;
-    for (int64_t r = 0; r < call->rows; r++) {
-        const struct softmax all = merge_tree(call, r, 0, grains);
-        double logit = -0.0;
-        for (int g = 0; g < grains; g++) logit += (double)gathered_of(call, g / here, r, g % here)[LOGIT];
-        tti_row_loss(call, r, logit, all.highest + log(all.sum), NULL, kept_of(call, r));
-    }
+    tti_loss_merge(call, NULL, kept_of(call, 0), call->layer->saved);
 }
 
 static void forward(tutti_call *call)

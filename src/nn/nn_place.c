@@ -3,8 +3,8 @@
  * Cuts a model into width grains, and gives each rank its own.
  *
  * Between a layer that can give cut rows and the next one that can take them, rows are cut if all layers in between can
- * work on cut rows, and no residual begins or ends there: c_attn, attention and c_proj; c_fc and c_proj. An embedding
- * is cut by classes if all layers that share it can be, too. Everything else works on whole rows, on every rank.
+ * work on cut rows, and no residual begins or ends there: c_attn, attention and c_proj; c_fc and c_proj; an output layer
+ * and its cross-entropy. An embedding is cut by classes if all layers that share it can be, too. Everything else works on whole rows, on every rank.
  */
 #define TUTTI_NO_CALL_SITES
 #include "base/sized.h"
@@ -65,12 +65,14 @@ static void nearest_grains(const tutti_model *model, int grains, int *below, int
     if (*above > TTI_WIDTH_GRAINS_MOST) *above = 0;
 }
 
-/* Returns the fewest columns of a section of cut rows; 0: there are none. */
-static int64_t fewest_columns(const tutti_model *model)
+/* Returns the fewest columns of a section of cut rows; 0: there are none. Classes count where there is nothing else:
+ * they may be fewer than grains. */
+static int64_t fewest_columns(const tutti_model *model, bool classes)
 {
     int64_t fewest = 0;
     for (int from = 0; from < model->layer_count; from++) {
         const int to = taker_of(model, from);
+        if (to >= 0 && (model->layers[to]->outputs == 0) != classes) continue;
         for (int i = from + 1; i <= to; i++) {
             const tutti_layer *layer = model->layers[i];
             const int64_t columns = layer->inputs / (layer->sections > 1 ? layer->sections : 1);
@@ -83,8 +85,9 @@ static int64_t fewest_columns(const tutti_model *model)
 int tti_model_usual_grains(const tutti_model *model)
 {
     int grains = USUAL_GRAINS;
-    while (grains > 1 && (fewest_columns(model) / grains < LEAST_COLUMNS || indivisible(model, grains) != NULL))
-        grains /= 2;
+    int64_t fewest = fewest_columns(model, false);
+    if (fewest == 0) fewest = fewest_columns(model, true);
+    while (grains > 1 && (fewest / grains < LEAST_COLUMNS || indivisible(model, grains) != NULL)) grains /= 2;
     return grains;
 }
 
@@ -147,7 +150,7 @@ static tutti_status check_grains(tutti_model *model, int grains, int ranks)
                                     "tensor=%d: it does not say how it may be cut; set cuts in its ops, "
                                     "TUTTI_CUT_WHOLE where every rank is to do all of it",
                                     ranks);
-    if (status == TUTTI_OK && ranks > 1 && fewest_columns(model) == 0)
+    if (status == TUTTI_OK && ranks > 1 && fewest_columns(model, false) == 0 && fewest_columns(model, true) == 0)
         return tti_model_refuse(model, NULL, TUTTI_ERR_UNSUPPORTED, "tensor=%d: no layers of this model can be cut",
                                 ranks);
     return status;

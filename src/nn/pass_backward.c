@@ -136,6 +136,8 @@ static tutti_status weights_layer(struct tti_backward *backward, const tutti_lay
     struct tutti_pass *pass = backward->pass;
     const tutti_model *model = pass->model;
     if (layer->tensor_count == 0 || (layer->shared_with >= 0 && backward->how->tied == NULL)) return TUTTI_OK;
+    /* its width grains that are here may have no columns, and no place for their gradients */
+    if (layer->shared_with < 0 && tti_layer_elements(model, layer) == 0) return TUTTI_OK;
     tutti_status status = find_bases(backward, layer);
     if (status != TUTTI_OK) return status;
     bool fast = pass->batch.grain_bounds == NULL;

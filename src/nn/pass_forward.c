@@ -92,15 +92,16 @@ tutti_status tti_pass_need(struct tutti_pass *pass, const tutti_layer *layer)
 {
     if (layer->tensor_count == 0 || pass->source.need == NULL) return TUTTI_OK;
     pass->values_offset = tti_layer_offset(pass->model, layer);
-    return pass->source.need(pass->source.context, pass->values_offset, tti_layer_elements(pass->model, layer),
-                             &pass->values);
+    const size_t elements = tti_layer_elements(pass->model, layer);
+    if (elements == 0) return TUTTI_OK; /* its width grains that are here have none */
+    return pass->source.need(pass->source.context, pass->values_offset, elements, &pass->values);
 }
 
 void tti_pass_done(struct tutti_pass *pass, const tutti_layer *layer)
 {
     if (layer->tensor_count == 0 || pass->source.done == NULL) return;
-    pass->source.done(pass->source.context, tti_layer_offset(pass->model, layer),
-                      tti_layer_elements(pass->model, layer));
+    const size_t elements = tti_layer_elements(pass->model, layer);
+    if (elements > 0) pass->source.done(pass->source.context, tti_layer_offset(pass->model, layer), elements);
 }
 
 /* Returns a tensor's values. If the model has them they can be found for any layer; otherwise only those of the layer

@@ -252,8 +252,9 @@ tutti_status tti_trainer_end(struct tutti_trainer *trainer, const char *call, tu
 tutti_status tti_trainer_take_folder(struct tutti_trainer *trainer, tutti_error *error);
 tutti_status tti_trainer_share_folder(struct tutti_trainer *trainer, tutti_error *error);
 /* The order of sums, which checkpoints note. 1: the two gradients of a tied weight are summed over grains separately.
- * 2: with several width grains, gradients of norms are summed over blocks of rows, too. */
-enum { TTI_TRAINER_SUMS = 2 };
+ * 2: with several width grains, gradients of norms are summed over blocks of rows, too. 3: so is, over classes, the
+ * input gradient of an output layer without a partner. */
+enum { TTI_SUMS_TIED = 1, TTI_SUMS_BLOCKS, TTI_SUMS_CLASSES, TTI_TRAINER_SUMS = TTI_SUMS_CLASSES };
 tutti_status tti_trainer_resume(struct tutti_trainer *trainer, tutti_error *error);
 /* Reads the newest checkpoint, on this rank alone; `updates`: steps of the optimizer. */
 tutti_status tti_trainer_read_newest(struct tutti_trainer *trainer, uint64_t *updates, tutti_error *error);

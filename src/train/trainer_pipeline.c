@@ -414,10 +414,11 @@ static tutti_status make_pass(struct tutti_trainer *t, int chunk, tutti_error *e
 tutti_status tti_trainer_pipeline_make(struct tutti_trainer *t, tutti_error *error)
 {
     struct tti_trainer_pipeline *p = t->pipeline;
-    for (int stage = 0; stage + 1 < p->about.stages; stage++)
-        p->bytes[stage] = tti_boundary_floats(t->model, p->ranges[stage].hi - 1, t->room > 0 ? t->room : 1,
-                                              (int)t->piece) *
-                          sizeof(float);
+    for (int stage = 0; stage + 1 < p->about.stages; stage++) {
+        const size_t floats = tti_boundary_floats(t->model, p->ranges[stage].hi - 1, t->room > 0 ? t->room : 1,
+                                                  (int)t->piece);
+        p->bytes[stage] = (floats > 0 ? floats : 1) * sizeof(float); /* rows that are cut may have none here */
+    }
     tutti_pipeline_settings settings = {.struct_size = sizeof settings,
                                         .forward = forward,
                                         .backward = backward,

@@ -61,15 +61,23 @@ static void compare_machine(const tutti_checkpoint *checkpoint)
     }
 }
 
+/* Returns true if the model's loss takes cut rows. */
+static bool has_cut_loss(const tutti_model *model)
+{
+    const tutti_layer *last = model->layers[model->layer_count - 1];
+    return last->outputs == 0 && last->cut == TUTTI_CUT_INPUTS;
+}
+
 /* Warns of another order of sums. For models without a tied weight and with one width grain, and for --fast, it has
  * never changed. */
 static void compare_sums(const struct tutti_trainer *t, const tutti_checkpoint *checkpoint)
 {
     const char *note = tutti_checkpoint_note(checkpoint, "layout.sums");
     const int there = note == NULL ? 0 : atoi(note);
-    const bool other_tie = t->tie.elements > 0 && there < 1;
-    const bool other_blocks = tti_model_has_blocks(t->model) && !t->options.fast && there < TTI_TRAINER_SUMS;
-    if (other_tie || other_blocks)
+    const bool other_tie = t->tie.elements > 0 && there < TTI_SUMS_TIED;
+    const bool other_blocks = tti_model_has_blocks(t->model) && !t->options.fast && there < TTI_SUMS_BLOCKS;
+    const bool other_loss = has_cut_loss(t->model) && there < TTI_SUMS_CLASSES;
+    if (other_tie || other_blocks || other_loss)
         tti_log(TUTTI_WARN,
                 "resuming with another order of sums than the checkpoint was made with: last bits may differ "
                 "from those of a run that was never stopped");
