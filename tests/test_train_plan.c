@@ -12,6 +12,8 @@
 #include <tutti/train.h>
 #include <unistd.h>
 
+static char folder[] = "/tmp/tutti-plan-save-XXXXXX";
+
 static tutti_train_options small_gpt(void)
 {
     tutti_train_options options;
@@ -77,6 +79,9 @@ static bool compare(tutti_comm *comm, const tutti_train_options *options)
     same(planned.optimizer_bytes, about.optimizer_bytes, "optimizer", options, rank, ranks);
     same(planned.activation_bytes, about.activation_bytes, "activations", options, rank, ranks);
     same(planned.communication_bytes, about.communication_bytes, "communication", options, rank, ranks);
+    same(planned.saving_bytes, about.saving_bytes, "saving", options, rank, ranks);
+    CHECK_THAT((about.saving_bytes > 0) == (options->save_async && rank == 0) || ranks > 1,
+               "rank %d of %d: %zu bytes for a copy that is saved", rank, ranks, about.saving_bytes);
     same(planned.rows_per_step, about.rows_per_step, "rows", options, rank, ranks);
     tutti_trainer_free(trainer);
     return true;
@@ -110,6 +115,8 @@ static int with_mesh(tutti_comm *comm, const int *sizes)
             options.width_grains = sizes[3] > 1 ? 2 : 1;
             options.recompute = (options.zero + options.accumulate) % 2 == 0;
             options.sequence = sizes[3] > 1 && options.zero % 2 == 0;
+            options.save_async = options.zero > 1;
+            options.save = options.save_async ? folder : "";
             options.type = options.accumulate == 2 || sizes[1] > 1 ? "bf16" : "f32";
             if (sizes[2] > 1)
                 taken += with_tables(comm, &options, sizes[2]);
@@ -318,7 +325,7 @@ int main(void)
     char table[] = "/tmp/tutti-plan-XXXXXX";
     const int file = mkstemp(table);
     conf_begin();
-    CHECK(file >= 0 && write_table(table));
+    CHECK(file >= 0 && write_table(table) && mkdtemp(folder) != NULL);
     test_arguments();
     test_large();
     test_formulas();
@@ -332,6 +339,9 @@ int main(void)
         conf_world_run(&world);
     }
     (void)unlink(table);
+    char command[64];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    CHECK(system(command) == 0);
     (void)close(file);
     return check_end();
 }

@@ -21,6 +21,7 @@ enum { STEPS = 3 };
 #endif
 
 static char folder[] = "/tmp/tutti-memory-XXXXXX";
+static size_t arena_bytes; /* 0: the usual */
 
 /* What one rank alone comes to, in memory that all processes share. */
 struct outcome {
@@ -134,7 +135,7 @@ static void run(enum conf_ranks ranks, int size, void (*body)(tutti_comm *, void
 {
     struct conf_world world = {
         .ranks = ranks, .size = size, .direct = 1, .attach = 1, .body = body, .context = context};
-    if (FULL) world.arena_bytes = (size_t)6 << 30;
+    world.arena_bytes = arena_bytes;
     conf_world_run(&world);
 }
 
@@ -250,6 +251,9 @@ static void test_bf16(void)
 struct weighing {
     const char *type;
     int64_t zero;
+    int ranks;
+    const char *mesh, *pipeline; /* mesh NULL: data, of which a formula tells bytes per parameter */
+    bool recompute, sequence, async;
 };
 
 static size_t resident(void)
@@ -283,6 +287,12 @@ static tutti_train_options larger(const struct weighing *weighing)
     options.dropout = 0;
     options.type = weighing->type;
     options.zero = weighing->zero;
+    options.recompute = weighing->recompute;
+    options.sequence = weighing->sequence;
+    options.save_async = weighing->async;
+    if (weighing->mesh != NULL && strstr(weighing->mesh, "tensor") != NULL) options.width_grains = 2;
+    if (weighing->mesh != NULL) options.mesh = weighing->mesh;
+    if (weighing->pipeline != NULL) options.pipeline = weighing->pipeline;
     if (FULL) { /* GPT-2's of 124M */
         options.layers = options.heads = 12;
         options.width = 768;
@@ -297,66 +307,126 @@ static double rounded(const struct weighing *weighing)
 {
     if (FULL) return 0; /* all of it is far less than 2% */
     const bool passes = weighing->zero == 3 || strcmp(weighing->type, "bf16") == 0;
-    return (2 + (weighing->zero >= 2 ? 2 : 0) + (passes ? 4 : 0)) * 2097152.0;
+    const bool piped = weighing->mesh != NULL && strstr(weighing->mesh, "pipe") != NULL; /* boundaries, a tied weight */
+    return (2 + (weighing->zero >= 2 ? 2 : 0) + (passes ? 4 : 0) + (piped ? 2 : 0)) * 2097152.0;
 }
 
-/* Ranks are threads: the process grows by what all of them have. */
+static size_t ledger_bytes(const tutti_train_about *about)
+{
+    return about->parameter_bytes + about->gradient_bytes + about->optimizer_bytes + about->activation_bytes +
+           about->communication_bytes + about->saving_bytes;
+}
+
+/* Bytes per parameter of all ranks, and of this one. */
+static void check_formula(tutti_comm *comm, const struct weighing *weighing, const tutti_train_about *about)
+{
+    const size_t state = about->parameter_bytes + about->gradient_bytes + about->optimizer_bytes;
+    const double n = tutti_size(comm), expected = formula(weighing, n);
+    const struct trial none = {0};
+    size_t sum = 0;
+    worked(comm, &none, tutti_all_reduce(comm, &state, &sum, 1, TUTTI_U64, TUTTI_SUM), "sum");
+    const double per = (double)sum / n / (double)about->parameters, own = (double)state / (double)about->parameters;
+    CHECK_THAT(fabs(per / expected - 1) < 0.002, "%s, zero %lld: %.4f bytes per parameter and rank, %.4f expected",
+               weighing->type, (long long)weighing->zero, per, expected);
+    CHECK_THAT(fabs(own / expected - 1) < 0.02, "%s, zero %lld: rank %d has %.4f bytes per parameter", weighing->type,
+               (long long)weighing->zero, tutti_rank(comm), own);
+}
+
+/* A step, and a save in the background that has ended, so that all memory has been written to. */
+static bool use(tutti_comm *comm, const struct weighing *weighing, tutti_trainer *trainer)
+{
+    const struct trial none = {.mesh = weighing->mesh};
+    tutti_train_step step;
+    if (!worked(comm, &none, tutti_trainer_step(trainer, &step), tutti_trainer_error(trainer)->text)) return false;
+    if (!weighing->async) return true;
+    return worked(comm, &none, tutti_trainer_save(trainer), tutti_trainer_error(trainer)->text) &&
+           worked(comm, &none, tutti_trainer_save_wait(trainer), tutti_trainer_error(trainer)->text);
+}
+
+/* Makes a trainer and weighs it: the process grows by what all of its ranks, which are threads, have. The first one of a process
+ * only brings there what the process needs otherwise. */
+static bool weigh(tutti_comm *comm, const struct weighing *weighing, const tutti_train_options *options, bool first,
+                  tutti_train_about *about)
+{
+    tutti_trainer *trainer = NULL;
+    tutti_error error = {0};
+    const struct trial none = {.mesh = weighing->mesh};
+    if (!first) (void)tutti_blas_rate(1, 0.01); /* the matrix library's own buffers */
+    if (!worked(comm, &none, tutti_barrier(comm), "barrier")) return false;
+    const size_t before = resident();
+    if (!worked(comm, &none, tutti_barrier(comm), "barrier")) return false;
+    if (!worked(comm, &none, tutti_trainer_create(comm, options, &trainer, &error), error.text)) return false;
+    bool good = use(comm, weighing, trainer);
+    tutti_trainer_describe(trainer, about);
+    size_t mine = ledger_bytes(about), all = 0;
+    good = good && worked(comm, &none, tutti_all_reduce(comm, &mine, &all, 1, TUTTI_U64, TUTTI_SUM), "sum");
+    if (good && !first && weighing->mesh == NULL) check_formula(comm, weighing, about);
+    good = good && worked(comm, &none, tutti_barrier(comm), "barrier");
+    const double grown = (double)resident() - (double)before,
+                 most = 1.02 * (double)all + rounded(weighing) * tutti_size(comm);
+    if (FULL && good && !first && tutti_rank(comm) == 0)
+        printf("%s, zero %lld, %d ranks %s%s%s%s%s: %.3f of the ledgers\n", weighing->type, (long long)weighing->zero,
+               tutti_size(comm), options->mesh, weighing->pipeline == NULL ? "" : " ",
+               weighing->pipeline == NULL ? "" : weighing->pipeline, weighing->recompute ? " recompute" : "",
+               weighing->sequence ? " sequence"
+               : weighing->async  ? " save_async"
+                                  : "",
+               grown / (double)all);
+    CHECK_THAT(first || !good || SANITIZED || (grown > 0.98 * (double)all && grown < most),
+               "%s, zero %lld, %d ranks %s %s%s%s%s: the process has grown by %.0f bytes, the ledgers have %zu",
+               weighing->type, (long long)weighing->zero, tutti_size(comm), options->mesh, options->pipeline,
+               weighing->recompute ? " recompute" : "", weighing->sequence ? " sequence" : "",
+               weighing->async ? " save_async" : "", grown, all);
+    good = good && worked(comm, &none, tutti_barrier(comm), "barrier");
+    tutti_trainer_free(trainer);
+    return good;
+}
+
 static void run_weighing(tutti_comm *comm, void *context)
 {
     const struct weighing *weighing = context;
     tutti_train_options options = larger(weighing), small = options;
-    tutti_trainer *trainer = NULL;
     tutti_error error = {0};
     tutti_train_about about = {.struct_size = sizeof about}, planned = about;
-    tutti_train_step step;
-    const struct trial none = {0};
+    char saves[2][128];
+    for (int i = 0; i < 2; i++) snprintf(saves[i], sizeof saves[i], "%s/weighed%d", folder, i);
     small.width = FULL ? 48 : 32;
-    for (int i = 0; i < 2; i++) { /* what the first trainer of a process needs otherwise is there after the small one */
-        size_t before = 0, all = 0;
-        if (i == 1) (void)tutti_blas_rate(1, 0.01); /* the matrix library's own buffers */
-        if (!worked(comm, &none, tutti_barrier(comm), "barrier")) return;
-        before = resident();
-        if (!worked(comm, &none, tutti_barrier(comm), "barrier")) return;
-        if (!worked(comm, &none, tutti_trainer_create(comm, i == 0 ? &small : &options, &trainer, &error), error.text))
-            return;
-        if (worked(comm, &none, tutti_trainer_step(trainer, &step), tutti_trainer_error(trainer)->text)) {
-            tutti_trainer_describe(trainer, &about);
-            const size_t state = about.parameter_bytes + about.gradient_bytes + about.optimizer_bytes;
-            size_t mine[2] = {state, state + about.activation_bytes + about.communication_bytes}, sums[2];
-            worked(comm, &none, tutti_all_reduce(comm, mine, sums, 2, TUTTI_U64, TUTTI_SUM), "sum");
-            all = sums[1];
-            const double n = tutti_size(comm), per = (double)sums[0] / n / (double)about.parameters;
-            CHECK_THAT(i == 0 || fabs(per / formula(weighing, n) - 1) < 0.002,
-                       "%s, zero %lld: %.4f bytes per parameter and rank, %.4f expected", weighing->type,
-                       (long long)weighing->zero, per, formula(weighing, n));
-            CHECK_THAT(i == 0 || fabs((double)state / (double)about.parameters / formula(weighing, n) - 1) < 0.02,
-                       "%s, zero %lld: rank %d has %.4f bytes per parameter", weighing->type, (long long)weighing->zero,
-                       tutti_rank(comm), (double)state / (double)about.parameters);
-        }
-        if (!worked(comm, &none, tutti_barrier(comm), "barrier")) return;
-        const double grown = (double)resident() - (double)before;
-        CHECK_THAT(
-            i == 0 || SANITIZED ||
-                (grown > 0.98 * (double)all && grown < 1.02 * (double)all + rounded(weighing) * tutti_size(comm)),
-            "%s, zero %lld: the process has grown by %.0f bytes, the ledgers have %zu", weighing->type,
-            (long long)weighing->zero, grown, all);
-        if (!worked(comm, &none, tutti_barrier(comm), "barrier")) return;
-        tutti_trainer_free(trainer);
-    }
+    if (weighing->async) small.save = saves[0];
+    if (weighing->async) options.save = saves[1];
+    if (!weigh(comm, weighing, &small, true, &about) || !weigh(comm, weighing, &options, false, &about)) return;
     tutti_status status = tutti_train_plan(&options, tutti_size(comm), tutti_rank(comm), &planned, &error);
-    CHECK_THAT(status == TUTTI_OK && planned.parameter_bytes == about.parameter_bytes &&
-                   planned.gradient_bytes == about.gradient_bytes && planned.optimizer_bytes == about.optimizer_bytes &&
-                   planned.activation_bytes == about.activation_bytes &&
-                   planned.communication_bytes == about.communication_bytes,
-               "%s, zero %lld: planned otherwise: %s", weighing->type, (long long)weighing->zero, error.text);
+    /* a plan measures its own costs of layers, and may cut elsewhere */
+    const bool cut = weighing->mesh != NULL && strstr(weighing->mesh, "pipe") != NULL;
+    CHECK_THAT(status == TUTTI_OK && (cut || ledger_bytes(&planned) == ledger_bytes(&about)),
+               "%s, zero %lld %s: %zu bytes planned, not %zu: %s", weighing->type, (long long)weighing->zero,
+               options.mesh, ledger_bytes(&planned), ledger_bytes(&about), error.text);
 }
 
 static void test_bytes(void)
 {
+    static struct weighing others[] = {
+        {.type = "f32", .ranks = 2, .mesh = "pipe=2"},
+        {.type = "f32", .zero = 1, .ranks = 4, .mesh = "data=2,pipe=2", .pipeline = "zb-h1", .async = true},
+        {.type = "f32", .ranks = 2, .mesh = "tensor=2"},
+        {.type = "f32", .ranks = 2, .mesh = "tensor=2", .sequence = true, .recompute = true},
+        {.type = "f32", .zero = 2, .ranks = 4, .mesh = "data=2,shard=2", .async = true},
+        {.type = "bf16", .zero = 3, .ranks = 4, .mesh = "data=2,shard=2"},
+        {.type = "f32",
+         .zero = 3,
+         .ranks = 8,
+         .mesh = "data=2,pipe=2,tensor=2",
+         .pipeline = "interleaved",
+         .recompute = true},
+        {.type = "bf16", .zero = 1, .ranks = 4, .mesh = "pipe=2,tensor=2", .pipeline = "zb-v", .sequence = true},
+    };
+    arena_bytes = (size_t)(FULL ? 6 : 1) << 30;
     for (int i = 0; i < 8; i++) {
-        struct weighing weighing = {i % 2 ? "bf16" : "f32", i / 2};
-        run(CONF_THREADS, i / 2 == 0 ? 1 : 2, run_weighing, &weighing);
+        struct weighing weighing = {.type = i % 2 ? "bf16" : "f32", .zero = i / 2, .ranks = i / 2 == 0 ? 1 : 2};
+        run(CONF_THREADS, weighing.ranks, run_weighing, &weighing);
     }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i += 1 + SANITIZED)
+        run(CONF_THREADS, others[i].ranks, run_weighing, &others[i]);
+    arena_bytes = 0;
 }
 
 /* ---- Too much memory ------------------------------------------------------------------------------------------- */
