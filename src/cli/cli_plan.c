@@ -28,6 +28,9 @@ static const struct cli_flag plan_flags[] = {
     {.row = {"measure", TUTTI_OPTION_INT, "0", 0, 1000,
              "run so many of the best here, for a few steps each, to compare"},
      .offset = OFFSET(measure)},
+    {.row = {"spread", TUTTI_OPTION_INT, "0", 0, 100000,
+             "with --measure, run so many of the other layouts too, evenly spread over them from fast to slow"},
+     .offset = OFFSET(spread)},
     {.row = {"cores", TUTTI_OPTION_INT, "0", 0, 1048576,
              "that all ranks have together; 0: enough for each, or with --measure as many as are here"},
      .offset = OFFSET(cores)},
@@ -133,6 +136,8 @@ static int check_flags(const struct plan_values *values)
                           "--hosts %lld: links between hosts are not measured here; give --links FILE, which "
                           "tutti bench --tune FILE --transport tcp writes between two of them",
                           (long long)values->hosts);
+    if (values->spread > 0 && values->measure == 0)
+        return cli_refuse("plan", "--spread needs --measure: how many of the best to run beside the others");
     if (values->hosts > 1 && values->measure > 0)
         return cli_refuse("plan", "--measure runs layouts on this host: leave it or --hosts out");
     if (cli_is_stdout(values->picture)) return cli_refuse("plan", "--picture needs a file");

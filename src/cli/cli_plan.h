@@ -16,7 +16,7 @@
 
 struct plan_values {
     tutti_train_options options; /* what is planned: with a vocabulary, and without data if that is enough */
-    int64_t ranks, hosts, memory, measure, show, cores;
+    int64_t ranks, hosts, memory, measure, spread, show, cores;
     const char *json, *picture, *links;
     const char *data; /* as given */
 };

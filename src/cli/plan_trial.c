@@ -72,6 +72,8 @@ static int run(struct plan *plan, struct plan_row *row)
     short_row.options.steps = STEPS;
     short_row.options.val_every = short_row.options.check_every = 0;
     short_row.options.save = "";
+    short_row.options.save_every = 0;
+    short_row.options.save_async = false;
     const ssize_t length = readlink("/proc/self/exe", tool, sizeof tool - 1);
     if (length < 0) return cli_fail("plan", "cannot find this program: %s", strerror(errno));
     tool[length] = '\0';
@@ -92,11 +94,19 @@ static int run(struct plan *plan, struct plan_row *row)
     return CLI_GO_ON;
 }
 
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
 int plan_measure(struct plan *plan)
 {
+    const size_t best = least((size_t)plan->values->measure, plan->fitting), rest = plan->fitting - best;
+    const size_t spread = least((size_t)plan->values->spread, rest);
     int status = CLI_GO_ON;
-    for (size_t i = 0; status == CLI_GO_ON && i < plan->fitting && i < (size_t)plan->values->measure; i++)
-        status = run(plan, &plan->rows[i]);
+    for (size_t i = 0; status == CLI_GO_ON && i < best; i++) status = run(plan, &plan->rows[i]);
+    for (size_t k = 0; status == CLI_GO_ON && k < spread; k++) /* the slowest is the last of them */
+        status = run(plan, &plan->rows[best + (k + 1) * rest / spread - 1]);
     return status;
 }
 

@@ -53,6 +53,15 @@ matches "measured: beside the prediction" '^  1  one rank .* ms .* ms  [+-][0-9.
 
 # Three of them: the score is that of the figures in the same file.
 # shellcheck disable=SC2086 # words
+tool plan $small --ranks 2 --measure 1 --spread 2 --show 1 --json spread.json
+check "spread: status" 0 "$STATUS"
+python3 - spread.json <<'PY' || FAILED=$((FAILED + 1))
+import json, sys
+fitting = [l for l in json.load(open(sys.argv[1]))["layouts"] if l.get("fits")]
+measured = [i for i, l in enumerate(fitting) if "measured_seconds" in l]
+assert measured == [0, (len(fitting) - 1) // 2, len(fitting) - 1], measured
+PY
+# shellcheck disable=SC2086 # words
 tool plan $small --ranks 2 --measure 3 --show 3 --json measured.json
 check "three measured: status" 0 "$STATUS"
 matches "three measured: errors" '^predicted over measured: median error [0-9.]+%, largest [+-][0-9.]+% \(number [1-3], ' "$OUT"
@@ -146,6 +155,7 @@ matches 'two hosts: the command' '^tutti run --hosts HOSTS -n 2 tutti train gpt 
     # shellcheck disable=SC2086 # words
     "$TUTTI" plan $small --ranks 4 --hosts 2 --links fast --show 1 | tail -n 1)"
 
+refused '^tutti plan: --spread needs --measure' plan gpt --vocabulary 64 --ranks 2 --spread 3
 # shellcheck disable=SC2086 # words
 refused '^tutti plan: no layout fits into 1.00 KiB per rank: the nearest, [a-z=0-9, -]+, needs [0-9.]+ KiB$' plan $small --ranks 2 --memory 1K
 refused "^tutti plan: unknown model 'gtp'; it can be gpt or mlp$" plan gtp --ranks 2 --vocabulary 64
