@@ -22,12 +22,13 @@ enum { STEPS = 3, ZERO_MOST = 3 };
 
 static char folder[] = "/tmp/tutti-layouts-XXXXXX";
 
-/* What one rank alone comes to, in memory that all processes share. */
+/* What one rank alone comes to, with so many heads and each type, in memory that all processes share. */
 struct outcome {
     uint64_t hash;
     double losses[STEPS], norms[STEPS], validation;
 };
-static struct outcome *alone;
+enum { HEADS = 4, HEADS_MOST = 8, OUTCOMES = 2 * (HEADS_MOST + 1) };
+static struct outcome *outcomes;
 
 struct trial {
     int ranks;
@@ -35,9 +36,20 @@ struct trial {
     int64_t zero;
     const char *pipeline;
     int64_t micro, accumulate, threads;
-    bool processes, sequence, recompute;
+    bool processes, sequence, recompute, bf16;
+    int heads;        /* and width grains; 0: HEADS */
     const char *save; /* in the folder, at the end; NULL: nowhere */
 };
+
+static int heads_of(const struct trial *trial)
+{
+    return trial->heads == 0 ? HEADS : trial->heads;
+}
+
+static struct outcome *alone_of(const struct trial *trial)
+{
+    return &outcomes[2 * heads_of(trial) + trial->bf16];
+}
 
 static tutti_train_options options_of(const struct trial *trial)
 {
@@ -45,12 +57,13 @@ static tutti_train_options options_of(const struct trial *trial)
     tutti_train_options_init(&options);
     options.data = "markov:order=1,states=203,length=4000";
     options.layers = 4;
-    options.heads = 4;
-    options.width = 40; /* grains of tensors that end with padding, and others of more than a block */
+    options.heads = options.width_grains = heads_of(trial);
+    options.width = 40 % options.heads == 0
+                        ? 40
+                        : 42; /* grains of tensors that end with padding, and others of more than a block */
     options.context = 8;
     options.batch = 13; /* grains of one sample and of two */
     options.grains = 8;
-    options.width_grains = 4;
     options.dropout = 0.1;
     options.steps = STEPS;
     options.warmup = 2;
@@ -67,6 +80,7 @@ static tutti_train_options options_of(const struct trial *trial)
     if (trial->threads > 0) options.threads = trial->threads;
     options.sequence = trial->sequence;
     options.recompute = trial->recompute;
+    if (trial->bf16) options.type = "bf16";
     return options;
 }
 
@@ -124,24 +138,27 @@ static void run_alone(tutti_comm *comm, void *context)
     tutti_train_options options = options_of(context);
     char path[128];
     options.save = save_path(context, path);
-    train(comm, &options, STEPS, alone);
+    train(comm, &options, STEPS, alone_of(context));
 }
 
 static void run_same(tutti_comm *comm, void *context)
 {
     const struct trial *trial = context;
     tutti_train_options options = options_of(trial);
+    const struct outcome *alone = alone_of(trial);
     struct outcome outcome = {0};
     char path[128];
     options.save = save_path(trial, path);
     if (!train(comm, &options, STEPS, &outcome)) return;
-    CHECK_THAT(memcmp(&outcome, alone, sizeof outcome) == 0,
-               "rank %d of %s, zero %lld, %s, %lld micro-batches, %lld passes: loss %.17g, norm %.17g, held out %.17g, "
-               "weights %016llx; one rank %.17g, %.17g, %.17g, %016llx",
-               tutti_rank(comm), trial->mesh, (long long)trial->zero, options.pipeline, (long long)trial->micro,
-               (long long)options.accumulate, outcome.losses[STEPS - 1], outcome.norms[STEPS - 1], outcome.validation,
-               (unsigned long long)outcome.hash, alone->losses[STEPS - 1], alone->norms[STEPS - 1], alone->validation,
-               (unsigned long long)alone->hash);
+    CHECK_THAT(
+        memcmp(&outcome, alone, sizeof outcome) == 0,
+        "rank %d of %s, zero %lld, %s%s%s%s, %lld micro-batches, %lld passes: loss %.17g, norm %.17g, held out %.17g, "
+        "weights %016llx; one rank %.17g, %.17g, %.17g, %016llx",
+        tutti_rank(comm), trial->mesh, (long long)trial->zero, options.pipeline, trial->bf16 ? ", bf16" : "",
+        trial->sequence ? ", sequence" : "", trial->recompute ? ", recompute" : "", (long long)trial->micro,
+        (long long)options.accumulate, outcome.losses[STEPS - 1], outcome.norms[STEPS - 1], outcome.validation,
+        (unsigned long long)outcome.hash, alone->losses[STEPS - 1], alone->norms[STEPS - 1], alone->validation,
+        (unsigned long long)alone->hash);
 }
 
 static bool same_file(const char *one, const char *other, int step, const char *name)
@@ -161,9 +178,11 @@ static bool same_files(const char *one, const char *other, int step)
 static void run_and_compare_files(struct trial *trial)
 {
     char command[160];
+    char whole[32];
     trial->save = "same";
     run(trial, run_same, trial);
-    CHECK_THAT(same_files("whole", "same", STEPS), "%s, zero %lld, %s: other tensors in the checkpoint", trial->mesh,
+    snprintf(whole, sizeof whole, "whole%d%d", heads_of(trial), trial->bf16);
+    CHECK_THAT(same_files(whole, "same", STEPS), "%s, zero %lld, %s: other tensors in the checkpoint", trial->mesh,
                (long long)trial->zero, trial->pipeline == NULL ? "no table" : trial->pipeline);
     snprintf(command, sizeof command, "rm -rf %s/same", folder);
     CHECK_THAT(system(command) == 0, "%s", command);
@@ -201,7 +220,10 @@ static void test_some(void)
         {.ranks = 4, .mesh = "data=2,pipe=2", .zero = 3, .pipeline = "1f1b", .recompute = true},
         {.ranks = 4, .mesh = "pipe=2,tensor=2", .pipeline = "zb-v", .recompute = true},
         {.ranks = 8, .mesh = "data=2,pipe=2,tensor=2", .zero = 3, .pipeline = "interleaved", .recompute = true},
+        {.ranks = 6, .mesh = "pipe=2,tensor=3", .zero = 1, .pipeline = "zb-h1", .heads = 3, .sequence = true},
     };
+    struct trial three = {.ranks = 1, .mesh = "", .heads = 3};
+    run(&three, run_alone, &three);
     for (size_t i = 0; i < sizeof trials / sizeof *trials; i += 1 + SANITIZED)
         run(&trials[i], run_same, (void *)(uintptr_t)&trials[i]);
 }
@@ -214,32 +236,56 @@ static bool fits(int table, int pipe, int batch)
     return (two ? 2 : 1) * pipe <= 11 && (table != 2 || (8 + batch - 1) / batch >= pipe);
 }
 
+/* Runs one layout after the other; sequence, recomputation and bf16 take turns. */
 static void test_mesh(int data, int shard, int pipe, int tensor)
 {
+    static int turn;
+    const bool usual = tensor == 1 || tensor == 2 || tensor == 4;
     char mesh[64];
     snprintf(mesh, sizeof mesh, "data=%d,shard=%d,pipe=%d,tensor=%d", data, shard, pipe, tensor);
     for (int64_t zero = shard > 1; zero <= ZERO_MOST; zero++)
         for (int table = 0; table < 5; table++) {
             if (!fits(table, pipe, data * shard)) continue;
+            turn++;
             struct trial trial = {.ranks = data * shard * pipe * tensor,
                                   .mesh = mesh,
                                   .zero = zero,
                                   .pipeline = pipe > 1 ? tables[table] : NULL,
                                   .threads = 1 + table % 2,
-                                  .accumulate = 1 + (data * shard < 4 && table % 2)};
+                                  .accumulate = 1 + (data * shard < 4 && table % 2),
+                                  .heads = usual ? HEADS : tensor,
+                                  .sequence = tensor > 1 && turn % 2 == 0,
+                                  .recompute = turn % 3 == 0,
+                                  .bf16 = turn % 5 == 0};
             if (table == 2) trial.accumulate = 1;
             run_and_compare_files(&trial);
         }
 }
 
-/* The whole product: every mesh of 1 to 8 ranks, every stage of zero, every table. */
+/* One rank alone, with each number of heads that is used, and each type. */
+static void run_all_alone(void)
+{
+    static const char *const names[] = {"whole",   "whole30", "whole31", "whole40", "whole41", "whole50", "whole51",
+                                        "whole60", "whole61", "whole70", "whole71", "whole80", "whole81"};
+    for (size_t i = 0; i < (FULL ? sizeof names / sizeof *names : 1); i++) {
+        struct trial one = {.ranks = 1, .mesh = "", .save = names[i]};
+        if (i > 0) one.heads = names[i][5] - '0';
+        if (i > 0) one.bf16 = names[i][6] == '1';
+        run(&one, run_alone, &one);
+    }
+}
+
+/* The whole product: every mesh of 1 to 8 ranks, every stage of zero, every table; and some of more ranks, whose width is shared
+ * by numbers of ranks that are no power of two. */
 static void test_all(void)
 {
+    static const int more[][4] = {{1, 1, 3, 3}, {3, 1, 1, 3}, {1, 1, 2, 5}, {2, 1, 1, 5}, {1, 1, 2, 6},
+                                  {2, 1, 1, 6}, {1, 1, 2, 7}, {2, 1, 1, 7}, {1, 1, 2, 8}, {2, 1, 1, 8}};
     for (int data = 1; data <= 8; data++)
         for (int shard = 1; data * shard <= 8; shard++)
             for (int pipe = 1; data * shard * pipe <= 8; pipe++)
-                for (int tensor = 1; data * shard * pipe * tensor <= 8; tensor *= 2)
-                    if (tensor <= 4) test_mesh(data, shard, pipe, tensor);
+                for (int tensor = 1; data * shard * pipe * tensor <= 8; tensor++) test_mesh(data, shard, pipe, tensor);
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++) test_mesh(more[i][0], more[i][1], more[i][2], more[i][3]);
 }
 
 /* ---- Saved on one mesh, resumed on another --------------------------------------------------------------------- */
@@ -260,7 +306,8 @@ static void run_saved(tutti_comm *comm, void *context)
     options.save = path;
     options.resume = saved->until > 1;
     if (!train(comm, &options, saved->until, &outcome)) return;
-    CHECK_THAT(saved->until < STEPS || outcome.hash == alone->hash, "%s: other weights than in one go", saved->name);
+    CHECK_THAT(saved->until < STEPS || outcome.hash == alone_of(saved->trial)->hash, "%s: other weights than in one go",
+               saved->name);
 }
 
 /* One mesh after each step: the run is stopped there, and goes on on the next. */
@@ -333,14 +380,13 @@ static void run_shrunk(tutti_comm *comm, void *context)
 
 int main(void)
 {
-    static struct trial one = {.ranks = 1, .mesh = "", .save = "whole"};
     static struct trial cube = {.ranks = 8, .mesh = "data=2,pipe=2,tensor=2", .pipeline = "zb-h1"};
     static struct trial sharded = {.ranks = 8, .mesh = "data=4,pipe=2", .zero = 3, .micro = 2};
     char command[128];
-    alone = mmap(NULL, sizeof *alone, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    outcomes = mmap(NULL, OUTCOMES * sizeof *outcomes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     conf_begin();
-    CHECK_THAT(mkdtemp(folder) != NULL && alone != MAP_FAILED, "a folder and memory");
-    run(&one, run_alone, &one);
+    CHECK_THAT(mkdtemp(folder) != NULL && outcomes != MAP_FAILED, "a folder and memory");
+    run_all_alone();
     if (FULL)
         test_all();
     else
