@@ -7,7 +7,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 programs=(test_device test_device_streams test_device_programs test_device_cuda test_gpu_kernels test_conformance_streams test_gpu_faults test_streams_many
-    test_stream_ops test_stream_messages test_stream_memory test_stream_deadlines test_stream_reopen test_stream_heal test_device_actor test_nccl)
+    test_stream_ops test_stream_messages test_stream_memory test_stream_deadlines test_staged_rounds test_stream_reopen test_stream_heal test_device_actor test_nccl)
 static=() archives=()
 for library in sodium jansson; do
     archive=$("${CC:-cc}" -print-file-name="lib$library.a")

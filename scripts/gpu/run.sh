@@ -85,6 +85,7 @@ beside 60 'what is given up' ./test_stream_ops "$device" given_up
 for provider in cuda staged; do
     beside 90 "deadlines, $provider" env TUTTI_DEVICE_PROVIDER=$provider ./test_stream_deadlines "$device"
 done
+beside 60 'staged in rounds' ./test_staged_rounds "$device"
 beside 120 'garbage among compiled kernels, a folder for them that cannot be written' ./cache.sh "$device"
 beside 30 'the example, threads' env TUTTI_RANKS=4 ./gpu "$device"
 beside 30 'the example, processes' ./tutti run -n 4 ./gpu "$device"

@@ -5,27 +5,14 @@
 #include "base/status.h"
 #include "collective/comm/trace.h"
 #include "collective/op/many.h"
+#include "collective/op/stager.h"
+#include "collective/op/staging_v.h"
 #include "device/open.h"
 #include "device/pinned.h"
 #include "device/stream.h"
 #include <string.h>
 
-enum {
-    SLOTS = 3,
-    ROUND_BYTES = 4 << 20, /* bytes of the larger one of a round's two buffers */
-    SLOT_LEAST = 64 << 10
-};
-
-/* Copies of a comm: a stream for each direction, and how far it is. */
-struct tti_stager {
-    struct tti_device *device;
-    struct tti_stream *in, *out;
-    struct tti_word *came, *went; /* raised to a copy's number when the copy is done */
-    uint64_t in_copies, out_copies;
-    tutti_comm *comm;                /* the slots are in its arena: ranks that are processes read them there */
-    struct tti_pinned *slots[SLOTS]; /* kept from op to op */
-    uint64_t sure[SLOTS];            /* bytes of each that every rank has, as all ranks know */
-};
+enum { ROUND_BYTES = 4 << 20 }; /* bytes of the larger one of a round's two buffers */
 
 enum slot_state { FREE, COMING, HERE, GOING };
 
@@ -43,129 +30,33 @@ struct tti_staging {
     char *out;
     uint64_t in_bytes, out_bytes;
     uint64_t in_blocks, out_blocks, count; /* 0 blocks: this rank uses no such buffer */
-    uint64_t each;                         /* elements of a block that a round takes */
+    uint64_t each;                         /* elements of a block that a round takes; a v-form: of each flow */
     uint64_t rounds, copied_in, done, copied_out;
-    const uint64_t *row; /* for a v-form: the row that this rank gave */
+    uint64_t ring;       /* slots in use */
+    const uint64_t *row; /* for a v-form: the row that this rank gave, */
+    uint64_t *cut;       /* and the one with which a round runs */
     size_t piece;        /* for an op with several: the present one */
     bool running;        /* the round `done` is under way on the host */
     bool secured;        /* every rank has the slots that the op, or its present piece, needs */
     bool agreeing;       /* the ranks are telling each other whether they have the slots */
     struct tti_op kept;  /* the op as it was before that exchange */
-    int32_t mine;        /* OK if this rank has the slots */
-    tutti_error why;     /* the reason for `mine` */
-    struct slot slots[SLOTS];
-    int32_t all[]; /* [size] the ranks' statuses */
+    tutti_error why;     /* the reason if this rank does not have them */
+    struct slot slots[TTI_STAGER_SLOTS];
+    size_t words;    /* of what a rank tells the others: OK if it has the slots, and for a v-form its row */
+    uint64_t *mine;  /* [words] */
+    uint64_t told[]; /* [size * words] what all tell, then `mine`, then `cut` */
 };
-
-/* ---- The comm's part ----------------------------------------------------------------------------------------------- */
-
-tutti_status tti_stager_make(struct tti_device *device, tutti_comm *comm, struct tti_stager **made, tutti_error *error)
-{
-    struct tti_stager *stager = tti_calloc(1, sizeof *stager);
-    if (stager == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for staging");
-    stager->device = device;
-    stager->comm = comm;
-    tti_object_keep(&device->object);
-    tutti_status status = tti_stream_make(device, &stager->in, error);
-    if (status == TUTTI_OK) status = tti_stream_make(device, &stager->out, error);
-    if (status == TUTTI_OK) status = tti_word_take(device, &stager->came, error);
-    if (status == TUTTI_OK) status = tti_word_take(device, &stager->went, error);
-    if (status != TUTTI_OK) {
-        tti_stager_free(stager);
-        return status;
-    }
-    stager->in_copies = atomic_load_explicit(&stager->came->value, memory_order_relaxed);
-    stager->out_copies = atomic_load_explicit(&stager->went->value, memory_order_relaxed);
-    *made = stager;
-    return TUTTI_OK;
-}
-
-/* Frees a slot. Another rank may still read it after a failure. */
-static void free_slot(struct tti_stager *stager, int i)
-{
-    struct tti_arena *arena = stager->comm->world->arena;
-    struct tti_pinned *slot = stager->slots[i];
-    tutti_error ignored = {0};
-    if (slot == NULL) return;
-    void *base = slot->base;
-    stager->slots[i] = NULL;
-    tti_pinned_release(slot);
-    if (tti_comm_is_broken(stager->comm))
-        tti_arena_quarantine(arena, base);
-    else
-        (void)tti_arena_free(arena, base, &ignored);
-}
-
-void tti_stager_free(struct tti_stager *stager)
-{
-    tutti_error ignored = {0};
-    if (stager == NULL) return;
-    bool idle = stager->went != NULL && tti_word_reached(stager->came, stager->in_copies) &&
-                tti_word_reached(stager->went, stager->out_copies);
-    if (stager->in != NULL) (void)tti_stream_drop(stager->in, &ignored);
-    if (stager->out != NULL) (void)tti_stream_drop(stager->out, &ignored);
-    for (int i = 0; i < SLOTS && idle; i++) free_slot(stager, i);
-    if (idle) {
-        tti_word_give(stager->device, stager->came);
-        tti_word_give(stager->device, stager->went);
-    }
-    tti_object_give(&stager->device->object);
-    tti_free(stager);
-}
-
-static tutti_status renew_stream(struct tti_device *device, struct tti_stream **stream, tutti_error *error)
-{
-    struct tti_stream *made = NULL;
-    tutti_error ignored = {0};
-    TTI_TRY(tti_stream_make(device, &made, error));
-    (void)tti_stream_drop(*stream, &ignored);
-    *stream = made;
-    return TUTTI_OK;
-}
-
-tutti_status tti_stager_renew(struct tti_stager *stager, tutti_error *error)
-{
-    TTI_TRY(renew_stream(stager->device, &stager->in, error));
-    TTI_TRY(renew_stream(stager->device, &stager->out, error));
-    for (int i = 0; i < SLOTS; i++)
-        if (stager->slots[i] != NULL) TTI_TRY(tti_pinned_renew(stager->slots[i], error));
-    return TUTTI_OK;
-}
-
-/* Returns a power of two, so that a slot is seldom replaced. 0: too many bytes. */
-static size_t slot_bytes(size_t bytes)
-{
-    size_t rounded = SLOT_LEAST;
-    while (rounded < bytes && rounded != 0) rounded *= 2;
-    return rounded;
-}
-
-/* Makes sure that a slot is large enough. No copy uses it: it is free. A failure leaves it as it was. */
-static tutti_status ensure_slot(struct tti_stager *stager, int i, size_t bytes, tutti_error *error)
-{
-    struct tti_arena *arena = stager->comm->world->arena;
-    size_t rounded = slot_bytes(bytes);
-    if (stager->slots[i] != NULL && stager->slots[i]->bytes >= bytes) return TUTTI_OK;
-    if (rounded == 0)
-        return tti_error_set(error, TUTTI_ERR_COUNT, 0, "%zu bytes of pinned memory were asked for", bytes);
-    void *base = tti_arena_alloc(arena, rounded, error);
-    if (base == NULL) return error->status;
-    struct tti_pinned *made = NULL;
-    tutti_status status = tti_pinned_adopt(stager->device, base, rounded, &made, error);
-    if (status != TUTTI_OK) {
-        (void)tti_arena_free(arena, base, &(tutti_error){0});
-        return status;
-    }
-    free_slot(stager, i);
-    stager->slots[i] = made;
-    return TUTTI_OK;
-}
 
 /* ---- Rounds -------------------------------------------------------------------------------------------------------- */
 
 static bool has_tables(const struct tti_op *op)
 {
     return op->shape.tables != NULL;
+}
+
+static struct tti_side side_of(const struct tti_staging *staging, const struct tti_op *op, bool out)
+{
+    return tti_side_of(&op->shape, staging->row, out);
 }
 
 /* Sets how many blocks this rank's buffers have. */
@@ -202,12 +93,24 @@ static uint64_t most_blocks(const struct tti_shape *shape)
     }
 }
 
+static uint64_t rounds_of(const struct tti_staging *staging, uint64_t count)
+{
+    return count == 0 ? 1 : (count - 1) / staging->each + 1;
+}
+
+/* For a v-form these are the rounds in which this rank itself has data, until the others have told theirs. */
 static void set_rounds(struct tti_staging *staging, const struct tti_op *op, uint64_t count)
 {
-    uint64_t element = op->shape.element, each = ROUND_BYTES / (element * most_blocks(&op->shape));
+    uint64_t n = has_tables(op) ? (uint64_t)op->shape.size : most_blocks(&op->shape);
+    uint64_t each = ROUND_BYTES / (op->shape.element * n), most = count;
     staging->count = count;
     staging->each = each == 0 ? 1 : each;
-    staging->rounds = count == 0 || has_tables(op) ? 1 : (count + staging->each - 1) / staging->each;
+    for (int out = 0; out < 2 && has_tables(op); out++) {
+        struct tti_side side = side_of(staging, op, out != 0);
+        if (tti_side_most(&side) > most) most = tti_side_most(&side);
+    }
+    staging->rounds = rounds_of(staging, most);
+    staging->ring = staging->rounds < TTI_STAGER_SLOTS ? staging->rounds : TTI_STAGER_SLOTS;
     staging->copied_in = staging->done = staging->copied_out = 0;
 }
 
@@ -233,7 +136,10 @@ static uint64_t elements_of(const struct tti_staging *staging, uint64_t round)
 /* Returns the bytes of one of a round's two halves of a slot. */
 static uint64_t half_bytes(const struct tti_staging *staging, const struct tti_op *op, bool out)
 {
-    if (has_tables(op)) return out ? staging->out_bytes : staging->in_bytes;
+    if (has_tables(op)) { /* the first round is the largest */
+        struct tti_side side = side_of(staging, op, out);
+        return tti_side_cut(&side, staging->each, 0) * op->shape.element;
+    }
     return (out ? staging->out_blocks : staging->in_blocks) * staging->each * op->shape.element;
 }
 
@@ -249,11 +155,15 @@ struct tti_staging *tti_staging_make(struct tti_started *started, tutti_error *e
 {
     struct tti_streams *streams = started->turn->comm->queue.streams;
     struct tti_op *op = &started->op;
-    struct tti_staging *staging = tti_calloc(1, sizeof *staging + (size_t)op->shape.size * sizeof *staging->all);
+    size_t n = (size_t)op->shape.size, row = has_tables(op) ? TTI_GIVEN * n : 0, words = 1 + row;
+    struct tti_staging *staging = tti_calloc(1, sizeof *staging + ((n + 1) * words + row) * sizeof *staging->told);
     if (staging == NULL) {
         tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for staging");
         return NULL;
     }
+    staging->words = words;
+    staging->mine = staging->told + n * words;
+    staging->cut = staging->mine + words;
     staging->stager = streams->stager;
     staging->row = started->row;
     staging->in = op->in;
@@ -288,20 +198,34 @@ static tutti_status copy_blocks(const struct tti_staging *staging, const struct 
     return TUTTI_OK;
 }
 
-/* Copies a v-form's output, whose gaps stay as they are. */
-static tutti_status copy_out_table(const struct tti_staging *staging, const struct tti_op *op, const char *half,
-                                   tutti_error *error)
+static tutti_status copy_piece(const struct tti_staging *staging, char *data, char *half, uint64_t bytes, bool out,
+                               tutti_error *error)
 {
-    const struct tti_shape *shape = &op->shape;
-    size_t n = (size_t)shape->size, element = shape->element;
-    bool one = shape->kind == TTI_REDUCE_SCATTER_V || shape->kind == TTI_SCATTER_V;
-    if (one) return tti_stream_copy(staging->stager->out, staging->out, half, staging->out_bytes, error);
-    for (size_t from = 0; from < n && staging->out_bytes > 0; from++) {
-        uint64_t count = staging->row[TTI_OUT_COUNTS * n + from],
-                 at = staging->row[TTI_OUT_OFFSETS * n + from] * element;
-        TTI_TRY(tti_stream_copy(staging->stager->out, staging->out + at, half + at, count * element, error));
+    if (bytes == 0) return TUTTI_OK;
+    return out ? tti_stream_copy(staging->stager->out, data, half, bytes, error)
+               : tti_stream_copy(staging->stager->in, half, data, bytes, error);
+}
+
+/* Copies one round's part of a v-form's blocks, those that lie behind each other at once. Gaps between blocks stay as they are. */
+static tutti_status copy_sides(const struct tti_staging *staging, const struct tti_op *op, uint64_t round, char *half,
+                               bool out, tutti_error *error)
+{
+    struct tti_side side = side_of(staging, op, out);
+    uint64_t element = op->shape.element, from = 0, bytes = 0;
+    char *data = out ? staging->out : (char *)(uintptr_t)staging->in;
+    for (size_t i = 0; i < side.blocks; i++) {
+        uint64_t count = tti_cut(side.counts[i], staging->each, round) * element;
+        uint64_t at = ((side.offsets == NULL ? 0 : side.offsets[i]) + round * staging->each) * element;
+        if (count == 0) continue;
+        if (at != from + bytes) {
+            TTI_TRY(copy_piece(staging, data + from, half, bytes, out, error));
+            half += bytes;
+            from = at;
+            bytes = 0;
+        }
+        bytes += count;
     }
-    return TUTTI_OK;
+    return bytes == 0 ? TUTTI_OK : copy_piece(staging, data + from, half, bytes, out, error);
 }
 
 static tutti_status copy_in(struct tti_staging *staging, const struct tti_op *op, struct slot *slot, tutti_error *error)
@@ -309,7 +233,7 @@ static tutti_status copy_in(struct tti_staging *staging, const struct tti_op *op
     struct tti_stager *stager = staging->stager;
     char *half = slot->memory->base;
     if (has_tables(op))
-        TTI_TRY(tti_stream_copy(stager->in, half, staging->in, staging->in_bytes, error));
+        TTI_TRY(copy_sides(staging, op, slot->round, half, false, error));
     else
         TTI_TRY(copy_blocks(staging, op, slot->round, half, false, error));
     TTI_TRY(tti_stream_raise(stager->in, stager->came, stager->in_copies + 1, error));
@@ -323,7 +247,7 @@ static tutti_status copy_out(struct tti_staging *staging, const struct tti_op *o
     struct tti_stager *stager = staging->stager;
     char *half = slot->memory->base + out_offset(staging, op);
     if (has_tables(op))
-        TTI_TRY(copy_out_table(staging, op, half, error));
+        TTI_TRY(copy_sides(staging, op, slot->round, half, true, error));
     else
         TTI_TRY(copy_blocks(staging, op, slot->round, half, true, error));
     TTI_TRY(tti_stream_raise(stager->out, stager->went, stager->out_copies + 1, error));
@@ -335,7 +259,7 @@ static tutti_status copy_out(struct tti_staging *staging, const struct tti_op *o
 
 static struct slot *slot_of(struct tti_staging *staging, uint64_t round)
 {
-    return &staging->slots[round % SLOTS];
+    return &staging->slots[round % staging->ring];
 }
 
 /* ---- Memory for it ------------------------------------------------------------------------------------------------- */
@@ -345,21 +269,15 @@ static uint64_t most_bytes(const struct tti_staging *staging, const struct tti_o
 {
     uint64_t half = staging->each * op->shape.element * most_blocks(&op->shape);
     if (op->shape.kind == TTI_BARRIER) return 1;
-    if (has_tables(op)) return out_offset(staging, op) + staging->out_bytes + 1;
+    if (has_tables(op)) return out_offset(staging, op) + half_bytes(staging, op, true);
     return ((half + 63) & ~UINT64_C(63)) + half;
-}
-
-static uint64_t slots_used(const struct tti_staging *staging)
-{
-    return staging->rounds < SLOTS ? staging->rounds : SLOTS;
 }
 
 /* Returns true if some rank may have too little. */
 static bool must_agree(const struct tti_staging *staging, const struct tti_op *op)
 {
     bool sure = !has_tables(op);
-    for (uint64_t i = 0; i < slots_used(staging); i++)
-        sure = sure && staging->stager->sure[i] >= most_bytes(staging, op);
+    for (uint64_t i = 0; i < staging->ring; i++) sure = sure && staging->stager->sure[i] >= most_bytes(staging, op);
     return !sure;
 }
 
@@ -367,14 +285,15 @@ static bool must_agree(const struct tti_staging *staging, const struct tti_op *o
 static tutti_status begin_agreement(struct tti_staging *staging, struct tti_op *op, tutti_error *error)
 {
     tutti_status status = TUTTI_OK;
-    for (uint64_t i = 0; i < slots_used(staging) && status == TUTTI_OK; i++)
-        status = ensure_slot(staging->stager, (int)i, most_bytes(staging, op), error);
+    for (uint64_t i = 0; i < staging->ring && status == TUTTI_OK; i++)
+        status = tti_stager_ensure(staging->stager, (int)i, most_bytes(staging, op), error);
     if (status != TUTTI_OK && status != TUTTI_ERR_MEMORY) return status;
-    staging->mine = status;
+    staging->mine[0] = (uint64_t)(int64_t)status;
+    if (has_tables(op)) memcpy(staging->mine + 1, staging->row, (staging->words - 1) * sizeof *staging->row);
     staging->why = *error;
     *error = (tutti_error){0};
     staging->kept = *op;
-    uint64_t bytes = sizeof staging->mine;
+    uint64_t bytes = staging->words * sizeof *staging->mine;
     op->shape = (struct tti_shape){.kind = TTI_ALL_GATHER,
                                    .rank = op->shape.rank,
                                    .size = op->shape.size,
@@ -382,8 +301,8 @@ static tutti_status begin_agreement(struct tti_staging *staging, struct tti_op *
                                    .element = 1,
                                    .count = bytes,
                                    .tuning = op->shape.tuning};
-    op->in = &staging->mine;
-    op->out = staging->all;
+    op->in = staging->mine;
+    op->out = staging->told;
     op->in_bytes = bytes;
     op->out_bytes = bytes * (uint64_t)op->shape.size;
     op->in_place = false;
@@ -428,6 +347,33 @@ static tutti_status lacks_memory(const struct tti_staging *staging, struct tti_s
     return TUTTI_ERR_MEMORY;
 }
 
+/* Counts that differ are found before any data are moved: in rounds, some would have been. */
+static tutti_status tell_unequal(struct tti_op *op, const struct tti_unequal *unequal)
+{
+    char call[160];
+    tti_call_describe(&op->call, call, sizeof call);
+    return tti_comm_break(op->comm, (enum tti_kind)op->call.kind, TUTTI_ERR_MISMATCH,
+                          unequal->from == op->shape.rank ? unequal->to : unequal->from,
+                          "counts differ in %s: rank %d sends %llu elements to rank %d, which receives %llu", call,
+                          unequal->from, (unsigned long long)unequal->sent, unequal->to,
+                          (unsigned long long)unequal->received);
+}
+
+/* For a v-form: from all rows follows how many rounds all ranks run. */
+static tutti_status agree_on_rounds(struct tti_staging *staging, struct tti_op *op)
+{
+    struct tti_shape shape = op->shape;
+    struct tti_unequal unequal;
+    size_t row = staging->words - 1;
+    for (size_t rank = 0; rank < (size_t)shape.size; rank++)
+        memmove(staging->told + rank * row, staging->told + rank * staging->words + 1, row * sizeof *staging->told);
+    shape.tables = staging->told;
+    for (int rank = 0; rank < shape.size; rank++)
+        if (tti_shape_is_unequal(&shape, rank, &unequal)) return tell_unequal(op, &unequal);
+    staging->rounds = rounds_of(staging, tti_largest_flow(&shape));
+    return TUTTI_OK;
+}
+
 /* Out of memory must be found before any rank begins a round: then all of them refuse the op, and the comm stays
  * whole. */
 static tutti_status secure(struct tti_staging *staging, struct tti_started *started, tutti_error *error)
@@ -437,8 +383,9 @@ static tutti_status secure(struct tti_staging *staging, struct tti_started *star
     if (staging->agreeing) {
         TTI_TRY(agree(staging, op));
         for (int rank = 0; rank < op->shape.size; rank++)
-            if (staging->all[rank] != TUTTI_OK) return lacks_memory(staging, started, rank);
-        for (uint64_t i = 0; i < slots_used(staging) && !has_tables(op); i++)
+            if (staging->told[(size_t)rank * staging->words] != TUTTI_OK) return lacks_memory(staging, started, rank);
+        if (has_tables(op)) TTI_TRY(agree_on_rounds(staging, op));
+        for (uint64_t i = 0; i < staging->ring && !has_tables(op); i++)
             if (staging->stager->sure[i] < most_bytes(staging, op)) staging->stager->sure[i] = most_bytes(staging, op);
     }
     staging->secured = true;
@@ -463,7 +410,7 @@ static tutti_status bring(struct tti_staging *staging, const struct tti_op *op, 
 
 static void look_at_copies(struct tti_staging *staging)
 {
-    for (int i = 0; i < SLOTS; i++) {
+    for (int i = 0; i < TTI_STAGER_SLOTS; i++) {
         struct slot *slot = &staging->slots[i];
         if (slot->state == COMING && tti_word_reached(staging->stager->came, slot->copy)) slot->state = HERE;
         if (slot->state == GOING && tti_word_reached(staging->stager->went, slot->copy)) {
@@ -478,7 +425,8 @@ bool tti_staging_is_copying(struct tti_staging *staging)
     tutti_error none;
     bool copying = false;
     look_at_copies(staging);
-    for (int i = 0; i < SLOTS; i++) copying |= staging->slots[i].state == COMING || staging->slots[i].state == GOING;
+    for (int i = 0; i < TTI_STAGER_SLOTS; i++)
+        copying |= staging->slots[i].state == COMING || staging->slots[i].state == GOING;
     return copying && tti_stream_state(staging->stager->in, &none) == TUTTI_OK;
 }
 
@@ -491,15 +439,17 @@ static void begin_round(struct tti_staging *staging, struct tti_started *started
     struct tti_many *many = op->many;
     bool tables = has_tables(op);
     uint64_t bytes = tables ? 0 : elements_of(staging, slot->round) * element;
+    struct tti_side in = side_of(staging, op, false), out = side_of(staging, op, true);
+    if (tables) tti_cut_row(&op->shape, staging->row, staging->each, slot->round, staging->cut);
     tti_op_rewind(op);
     op->in = half;
     op->out = half + out_offset(staging, op);
-    op->in_bytes = tables ? staging->in_bytes : staging->in_blocks * bytes;
-    op->out_bytes = tables ? staging->out_bytes : staging->out_blocks * bytes;
+    op->in_bytes = tables ? tti_side_cut(&in, staging->each, slot->round) * element : staging->in_blocks * bytes;
+    op->out_bytes = tables ? tti_side_cut(&out, staging->each, slot->round) * element : staging->out_blocks * bytes;
     op->shape.count = tables ? op->shape.count : elements_of(staging, slot->round);
     op->in_place = op->call.in_place;
     op->many = NULL;
-    tti_op_begin(op, started->row);
+    tti_op_begin(op, staging->cut);
     op->many = many;
     staging->running = true;
 }
