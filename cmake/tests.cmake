@@ -95,28 +95,39 @@ foreach(source IN LISTS script_sources)
 endforeach()
 
 # Every tests/plants/*.sed plants a mistake in one file of the library, which it names, and a program looks for it by seeds of
-# simulated faults (tests/plants/look.c):
+# simulated faults (tests/plants/look.c), or the test tests/test_NAME.c must fail with it; what is set as in tests may follow:
 #     # plant: src/FILE.c seeds=400
+#     # plant: src/FILE.c test=NAME
+#     # ctest: labels=full
 if(NOT sanitizers)
     file(GLOB plants CONFIGURE_DEPENDS tests/plants/*.sed)
     set(look tests/plants/look.c src/cli/sim_program.c src/cli/sim_survive.c src/cli/sim_step.c)
     foreach(plant IN LISTS plants)
         get_filename_component(name ${plant} NAME_WE)
-        file(STRINGS ${plant} header LIMIT_COUNT 1 REGEX "^# plant: src/.*\\.c seeds=[0-9]+$")
-        string(REGEX REPLACE "^# plant: (.*) seeds=([0-9]+)$" "\\1;\\2" header "${header}")
+        file(STRINGS ${plant} header LIMIT_COUNT 1 REGEX "^# plant: src/.*\\.c (seeds=[0-9]+|test=[a-z0-9_]+)$")
+        string(REGEX REPLACE "^# plant: (.*) (seeds|test)=(.*)$" "\\1;\\2;\\3" header "${header}")
         list(GET header 0 source)
-        list(GET header 1 seeds)
+        list(GET header 1 kind)
+        list(GET header 2 finds)
         set(planted ${CMAKE_BINARY_DIR}/plants/${name}.c)
         set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${plant})
         file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/plants)
         add_custom_command(OUTPUT ${planted} DEPENDS ${plant} ${source} VERBATIM
             COMMAND ${BASH} -c "sed -f \"$1\" \"$2\" >\"$3\" && ! cmp -s \"$2\" \"$3\"" planting
                 ${plant} ${CMAKE_SOURCE_DIR}/${source} ${planted})
-        tutti_test_program(plant_${name} ${look} ${planted})
+        if(kind STREQUAL "seeds")
+            tutti_test_program(plant_${name} ${look} ${planted})
+            tutti_test(plant.${name} tests/plants/look.c plant_${name} ${finds})
+        else()
+            tutti_test_program(plant_${name} tests/test_${finds}.c ${planted} $<TARGET_OBJECTS:tutti_test_helpers>)
+            target_link_libraries(plant_${name} PRIVATE tutti_test_helpers)
+            tutti_test(plant.${name} ${plant} ${BASH} tests/plants/must_fail.bash
+                $<TARGET_FILE:plant_${name}>)
+            set_property(TEST plant.${name} PROPERTY WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+        endif()
         add_dependencies(build_tests plant_${name})
-        target_include_directories(plant_${name} PRIVATE include src ${CMAKE_SOURCE_DIR})
-        target_link_libraries(plant_${name} PRIVATE tutti_flags tutti_static)
-        tutti_test(plant.${name} tests/plants/look.c plant_${name} ${seeds})
+        target_include_directories(plant_${name} PRIVATE include src tests ${CMAKE_SOURCE_DIR})
+        target_link_libraries(plant_${name} PRIVATE tutti_flags tutti_static m)
     endforeach()
 endif()
 

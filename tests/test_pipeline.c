@@ -148,10 +148,30 @@ static void test_refusals(void)
 
 static long ending, stuck;
 
+/* Whether the weights of each chunk come in the order of micro-batches. */
+static bool is_ordered(const tutti_pipeline *table)
+{
+    tutti_pipeline_about about = {.struct_size = sizeof about};
+    tutti_pipeline_describe(table, &about);
+    for (int rank = 0; rank < about.ranks; rank++) {
+        size_t count;
+        const tutti_pipeline_step *steps = tutti_pipeline_steps(table, rank, &count);
+        for (size_t i = 0; i < count; i++)
+            for (size_t j = 0; j < i; j++)
+                if (steps[i].part >= TUTTI_PIPELINE_BACKWARD && steps[i].part != TUTTI_PIPELINE_INPUT &&
+                    steps[j].part >= TUTTI_PIPELINE_BACKWARD && steps[j].part != TUTTI_PIPELINE_INPUT &&
+                    steps[i].chunk == steps[j].chunk && steps[i].micro < steps[j].micro)
+                    return false;
+    }
+    return true;
+}
+
 static void compare(const tutti_pipeline *table, const char *what)
 {
     tutti_error error = {.text = ""};
-    bool fine = tutti_pipeline_check(table, NULL, 0, NULL, &error) == TUTTI_OK;
+    tutti_pipeline_verdict verdict = {.struct_size = sizeof verdict};
+    bool fine = tutti_pipeline_check(table, NULL, 0, &verdict, &error) == TUTTI_OK;
+    if (fine) CHECK_THAT(verdict.ordered == is_ordered(table), "%s: the check says ordered %d", what, verdict.ordered);
     bool ends = pipeline_brute_ends(table, (unsigned)(ending + stuck));
     CHECK_THAT(fine == ends, "%s: the check says %d (%s), but %d", what, fine, error.text, ends);
     CHECK(fine || (error.text[0] != '\0' && error.rank >= 0));
