@@ -12,6 +12,8 @@
 
 #include "conformance.h"
 #include "conformance_layout.h"
+#include <tutti/device.h>
+#include <tutti/experimental.h>
 
 enum {
     PROGRAM_RANKS = 9,
@@ -31,6 +33,7 @@ struct program_family {
     int place[PROGRAM_RANKS]; /* and its rank there */
     int size[PROGRAM_RANKS];  /* and how many these are */
     int sibling;              /* made from the same mesh, and freed with it; -1: none */
+    bool tolerant;            /* its comms have messages only */
     enum conf_tuning tuning;  /* at the action that is being made */
     bool live;                /* likewise */
 };
@@ -71,6 +74,8 @@ struct program_item {
     enum program_drops drops;
     bool sends; /* an orphan */
     bool prepared;
+    bool notified;  /* callbacks count its ends */
+    bool on_stream; /* of device host; a collective */
     uint64_t seed;
 };
 
@@ -88,10 +93,11 @@ enum program_kind {
     DO_TUNE,
     DO_BY_HOST,
     DO_STATS,
-    DO_JOIN /* a thread that does an action aside */
+    DO_JOIN, /* a thread that does an action aside */
+    DO_GROUP /* collectives and letters of several comms in one group */
 };
 
-enum program_make { MAKE_DUPLICATE, MAKE_SPLIT, MAKE_SELECT, MAKE_MESH, MAKES };
+enum program_make { MAKE_DUPLICATE, MAKE_SPLIT, MAKE_SELECT, MAKE_MESH, MAKE_TOLERANT, MAKES };
 
 struct program_action {
     enum program_kind kind;
@@ -175,7 +181,8 @@ struct program_region {
     unsigned char *memory;
     size_t bytes, in_at, out_at;
     bool has_in, has_out;
-    int how; /* it was allocated */
+    int how;              /* it was allocated */
+    tutti_buffer *buffer; /* or NULL */
     void *base;
     size_t base_bytes;
 };
@@ -185,6 +192,7 @@ struct program_piece {
     struct conf_case one;
     struct conf_layout layout;
     const struct conf_table *table;
+    tutti_device *device; /* all its memory is there; NULL: it is the host's */
     int rank;
     size_t shift; /* where its data begin in the table */
     unsigned char pattern;
@@ -219,6 +227,13 @@ struct program_live {
     int turn; /* of what was prepared */
     bool started, dropped;
     bool failed; /* some of its calls */
+    int watched; /* how many of its ops have callbacks */
+};
+
+/* The ends of an item's ops, as its callbacks have seen them. */
+struct program_ends {
+    int expected;
+    atomic_int calls, wrong;
 };
 
 struct program_run {
@@ -229,6 +244,8 @@ struct program_run {
     tutti_mesh *meshes[PROGRAM_FAMILIES]; /* by the first family of each */
     struct program_live **live;           /* by number; an item is one thread's at a time */
     struct program_aside *asides[PROGRAM_ASIDES];
+    struct program_ends *ends;     /* by number of the item */
+    struct program_device *device; /* device host and a stream of it, if the program uses them */
     int rank;
     struct program_state *state; /* of the rank, also of its threads */
     int64_t began_ns;            /* the action */
@@ -253,6 +270,30 @@ bool program_settle(struct program_run *run, int family, bool freed);
 bool program_join_aside(struct program_run *run, int slot);
 /* Whether that one makes calls, and takes up items for them. */
 bool program_is_calling(const struct program_run *run, int slot);
+
+/* ---- program_more.c ---------------------------------------------------------------------------------------------- */
+
+/* Device host with a stream, opened when first asked for. NULL: it could not be, which was told. */
+struct program_device {
+    tutti_device *device;
+    tutti_stream *stream;
+};
+struct program_device *program_device(struct program_run *run);
+/* Waits until the stream has done all. */
+bool program_device_sync(struct program_run *run);
+void program_device_close(struct program_run *run);
+/* Has the ends of those of its ops counted that have none of that yet; of one that was prepared, at each start: */
+bool program_ends_watch(struct program_run *run, struct program_live *live);
+void program_ends_expect(struct program_run *run, const struct program_live *live);
+/* When all ops have ended: every callback was called once for each end. */
+bool program_ends_check(struct program_run *run);
+bool program_group_run(struct program_run *run, const struct program_action *action);
+/* For that: takes up an item, fills in its data, and looks at what came out of it. */
+struct program_live *program_item_take(struct program_run *run, int number);
+bool program_item_place(struct program_run *run, struct program_live *live);
+bool program_item_check(struct program_run *run, struct program_live *live);
+void program_item_fill(struct program_run *run, struct program_live *live);
+bool program_item_is_message(const struct program_item *item);
 
 /* ---- program_comms.c --------------------------------------------------------------------------------------------- */
 
@@ -326,6 +367,7 @@ tutti_status program_call(struct program_live *live, tutti_op *op);
 /* ---- program_letters.c ------------------------------------------------------------------------------------------- */
 
 /* Posts letters, and with blocking calls sees them through; `second`: the half that comes later. False: something failed. */
+bool program_letters_post_in_group(struct program_run *run, struct program_live *live);
 bool program_letters_post(struct program_run *run, struct program_live *live, bool second);
 bool program_letters_again(struct program_run *run, struct program_live *live);
 bool program_letters_check(struct program_run *run, struct program_live *live);

@@ -56,6 +56,10 @@ bool program_comms_make(struct program_run *run, tutti_comm *comm)
     int group = run->program->families[action->family].group[run->rank], made = action->other, colour, key;
     tutti_status status;
     switch (action->make) {
+    case MAKE_TOLERANT: /* what a fault does to one is another matter */
+        status = run->program->fault.kind != FAULT_NONE ? tutti_comm_duplicate(comm, &run->comms[made])
+                                                        : tutti_comm_tolerant(comm, &run->comms[made]);
+        break;
     case MAKE_DUPLICATE: status = tutti_comm_duplicate(comm, &run->comms[made]); break;
     case MAKE_SELECT: status = make_selected(run, comm, group); break;
     case MAKE_MESH: status = make_mesh(run, comm, group); break;

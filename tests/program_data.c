@@ -43,7 +43,7 @@ void program_data_prepare(const struct program *program)
 
 /* ---- Memory ------------------------------------------------------------------------------------------------------ */
 
-enum how { SHARED, HEAP, HEAP_TIGHT, PAGES, HOWS };
+enum how { SHARED, HEAP, HEAP_TIGHT, PAGES, HOWS, DEVICE };
 enum { GUARD = 64 };
 
 static bool is_private(const struct program_piece *piece, bool out)
@@ -57,11 +57,16 @@ static bool is_private(const struct program_piece *piece, bool out)
 }
 
 /* PAGES: what follows cannot be read. HEAP_TIGHT: nor there, where the address sanitizer looks. */
-static bool allocate(struct program_region *region, tutti_comm *world)
+static bool allocate(struct program_region *region, tutti_comm *world, tutti_device *device)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     region->base_bytes = region->bytes + 1;
-    if (region->how == SHARED) {
+    if (region->how == DEVICE) {
+        tutti_memory kind = region->bytes % 2 == 0 ? TUTTI_MEMORY_LOCAL : TUTTI_MEMORY_SHARED;
+        if (tutti_buffer_create(device, kind, TUTTI_U8, region->base_bytes, &region->buffer, NULL) != TUTTI_OK)
+            return false;
+        region->base = tutti_buffer_at(region->buffer, 0, region->base_bytes);
+    } else if (region->how == SHARED) {
         region->base = tutti_alloc(world, region->base_bytes);
     } else if (region->how == PAGES) {
         region->base_bytes = (region->bytes + page - 1) / page * page + page;
@@ -80,7 +85,9 @@ static bool allocate(struct program_region *region, tutti_comm *world)
 static void release(struct program_region *region, tutti_comm *world)
 {
     if (region->base == NULL) return;
-    if (region->how == SHARED)
+    if (region->how == DEVICE)
+        tutti_buffer_free(region->buffer, NULL);
+    else if (region->how == SHARED)
         tutti_free(world, region->base);
     else if (region->how == PAGES)
         munmap(region->base, region->base_bytes);
@@ -104,6 +111,7 @@ static struct program_region region_of(const struct program_piece *piece, bool o
     size_t before = (GUARD / 8 + (size_t)program_pick(seed, 11, 40)) * element;
     struct program_region region = {.in_at = before, .out_at = before, .has_in = !out, .has_out = out};
     region.how = is_private(piece, out) ? 1 + program_pick(seed, 12 + out, HOWS - 1) : SHARED;
+    if (piece->device != NULL) region.how = DEVICE;
     region.bytes = before + count * element + (region.how == SHARED || region.how == HEAP ? GUARD : 0);
     return region;
 }
@@ -123,7 +131,7 @@ bool program_piece_place(struct program_piece *piece, tutti_comm *world, uint64_
         out->has_in = true;
         *in = (struct program_region){.how = HEAP};
     }
-    if (!allocate(in, world) || !allocate(out, world)) return false;
+    if (!allocate(in, world, piece->device) || !allocate(out, world, piece->device)) return false;
     piece->in_pointer = out->has_in ? out->memory + out->in_at : in->memory + in->in_at;
     piece->out_pointer = out->memory + out->out_at;
     /* what is not used may be missing */

@@ -76,7 +76,7 @@ static void form_one(struct program *program, const struct program_action *actio
         if (action->make == MAKE_SELECT) colour = order[rank] < 0 ? -1 : 0;
         keys[rank] = colour < 0 ? -1 : group * 100 + colour;
     }
-    form(program, action->family, keys, order);
+    form(program, action->family, keys, order)->tolerant = action->make == MAKE_TOLERANT;
 }
 
 void program_form(struct program *program, const struct program_action *action)

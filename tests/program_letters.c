@@ -250,6 +250,12 @@ static bool post(struct program_run *run, struct program_live *live, bool sends,
     return true;
 }
 
+bool program_letters_post_in_group(struct program_run *run, struct program_live *live)
+{
+    live->received = SIZE_MAX;
+    return post(run, live, true, true);
+}
+
 static bool post_group(struct program_run *run, struct program_live *live)
 {
     tutti_comm *comm = live->comm;

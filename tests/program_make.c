@@ -63,6 +63,15 @@ static int any_family(struct maker *maker)
     }
 }
 
+/* One whose comms have collectives. */
+static int any_whole_family(struct maker *maker)
+{
+    for (;;) {
+        int family = any_family(maker);
+        if (!maker->program->families[family].tolerant) return family;
+    }
+}
+
 static int count_standing(const struct maker *maker, enum standing standing)
 {
     int count = 0;
@@ -81,6 +90,7 @@ static struct program_item *new_item(struct maker *maker, enum program_content c
     item->one.seed = conf_hash(item->seed, 1) >> 8;
     item->one.type = (tutti_type)draw(maker, TUTTI_TYPE_COUNT);
     item->one.tuning = program->families[family].tuning;
+    item->notified = program_pick(item->seed, 90, 4) == 0;
     return item;
 }
 
@@ -175,6 +185,7 @@ static struct program_item *new_letters(struct maker *maker, int family, enum pr
     item->any_source = wild && draw(maker, 3) == 0;
     item->any_tag = wild && !halves && !maker->withdrew[family] && draw(maker, 4) == 0;
     if (item->any_source && item->any_tag && post == POST_EACH) item->any_tag = false;
+    if (maker->program->families[family].tolerant) item->any_tag = false; /* there is no barrier behind it */
     item->one.memory = (enum conf_memory)draw(maker, CONF_MEMORIES);
     item->huge = draw(maker, HUGE_RARE) == 0;
     if (item->huge) item->letters = 1 + draw(maker, 2);
@@ -192,7 +203,7 @@ static void make_families(struct maker *maker)
     int live = 0;
     for (int i = 0; i < program->family_count; i++) live += program->families[i].live;
     if (live >= LIVE_MOST || program->family_count + 2 > PROGRAM_FAMILIES) return;
-    struct program_action *action = add(maker, DO_MAKE, any_family(maker));
+    struct program_action *action = add(maker, DO_MAKE, any_whole_family(maker));
     action->make = (enum program_make)draw(maker, MAKES);
     action->other = program->family_count;
     program_form(program, action);
@@ -313,17 +324,25 @@ static void free_any(struct maker *maker)
 
 /* ---- Steps ------------------------------------------------------------------------------------------------------- */
 
+/* A comm's first call on a stream waits for all ranks, so none is among calls whose order differs from rank to rank. */
+static struct program_item *maybe_on_stream(struct maker *maker, struct program_item *item)
+{
+    bool streams = program_pick(maker->program->seed, 40, 3) == 0;
+    item->on_stream = streams && item->content <= CONTENT_MANY && draw(maker, 3) == 0;
+    return item;
+}
+
 static void step_run(struct maker *maker)
 {
-    add_for(maker, DO_RUN, new_collective(maker, any_family(maker)), GONE);
+    add_for(maker, DO_RUN, maybe_on_stream(maker, new_collective(maker, any_whole_family(maker))), GONE);
 }
 
 static void step_start(struct maker *maker)
 {
     if (count_standing(maker, OUT) >= OUT_MOST) return;
-    struct program_item *item = new_collective(maker, any_family(maker));
+    struct program_item *item = maybe_on_stream(maker, new_collective(maker, any_whole_family(maker)));
     add_for(maker, DO_START, item, OUT);
-    if (draw(maker, 8) == 0) add_for(maker, DO_DROP, item, DROPPED);
+    if (!item->on_stream && draw(maker, 8) == 0) add_for(maker, DO_DROP, item, DROPPED);
 }
 
 /* Several at once, which ranks start in different orders. */
@@ -336,8 +355,8 @@ static void step_together(struct maker *maker)
         int family = any_family(maker);
         if (used[family]) continue;
         used[family] = true;
-        struct program_item *item = draw(maker, 3) == 0 ? new_letters(maker, family, POST_EACH)
-                                                        : new_collective(maker, family);
+        bool letters = draw(maker, 3) == 0 || maker->program->families[family].tolerant;
+        struct program_item *item = letters ? new_letters(maker, family, POST_EACH) : new_collective(maker, family);
         add_for(maker, DO_START, item, OUT);
     }
     maker->program->actions[first].together = maker->program->action_count - first - 1;
@@ -351,7 +370,8 @@ static void step_letters(struct maker *maker)
                    ((post == POST_SENDRECV || (post == POST_GROUP && !(item->any_source && item->any_tag))) &&
                     draw(maker, 2) == 0);
     bool halves = post == POST_RECV_FIRST || post == POST_SEND_FIRST;
-    if (post >= POST_EACH && item->family != 0 && draw(maker, 3) == 0)
+    bool meets = item->family != 0 && !maker->program->families[item->family].tolerant;
+    if (post >= POST_EACH && meets && draw(maker, 3) == 0)
         item->drops = draw(maker, 2) == 0 ? DROPS_SENDS : DROPS_RECEIVES;
     add_for(maker, started ? DO_START : DO_RUN, item, !started ? GONE : halves ? HALF : OUT);
 }
@@ -370,8 +390,9 @@ static void step_prepare(struct maker *maker)
 {
     if (count_standing(maker, IDLE) >= PREPARED_MOST) return;
     int family = any_family(maker);
-    struct program_item *item = draw(maker, 3) == 0 ? new_letters(maker, family, POST_SENDRECV)
-                                                    : new_collective(maker, family);
+    bool letters = draw(maker, 3) == 0 || maker->program->families[family].tolerant;
+    struct program_item *item = letters ? new_letters(maker, family, POST_SENDRECV)
+                                        : maybe_on_stream(maker, new_collective(maker, family));
     item->prepared = true;
     add_for(maker, DO_PREPARE, item, IDLE);
 }
@@ -389,14 +410,14 @@ static void step_drop(struct maker *maker)
     for (int i = 0; i < maker->program->item_count; i++) {
         const struct program_item *item = &maker->program->items[i];
         if (maker->standing[i] == IDLE && draw(maker, 4) == 0) add_for(maker, DO_DROP, item, GONE);
-        if (maker->standing[i] == OUT && item->content <= CONTENT_MANY && draw(maker, 6) == 0)
+        if (maker->standing[i] == OUT && item->content <= CONTENT_MANY && !item->on_stream && draw(maker, 6) == 0)
             add_for(maker, DO_DROP, item, DROPPED);
     }
 }
 
 static void step_orphan(struct maker *maker)
 {
-    struct program_item *item = new_item(maker, CONTENT_ORPHAN, any_family(maker));
+    struct program_item *item = new_item(maker, CONTENT_ORPHAN, any_whole_family(maker));
     item->tag = item->number * 16;
     item->sends = draw(maker, 3) == 0;
     item->any_source = !item->sends && draw(maker, 2) == 0;
@@ -412,19 +433,33 @@ static void step_cancel(struct maker *maker)
 
 static void step_tune(struct maker *maker)
 {
-    struct program_action *action = add(maker, DO_TUNE, any_family(maker));
+    struct program_action *action = add(maker, DO_TUNE, any_whole_family(maker));
     action->tuning = (enum conf_tuning)draw(maker, CONF_TUNINGS);
     maker->program->families[action->family].tuning = action->tuning;
 }
 
 static void step_by_host(struct maker *maker)
 {
-    add(maker, DO_BY_HOST, any_family(maker));
+    add(maker, DO_BY_HOST, any_whole_family(maker));
 }
 
 static void step_stats(struct maker *maker)
 {
     add(maker, DO_STATS, any_family(maker));
+}
+
+static void step_group(struct maker *maker)
+{
+    int first = maker->program->item_count, count = 1 + draw(maker, 6);
+    for (int i = 0; i < count; i++) {
+        int family = any_family(maker);
+        bool letters = draw(maker, 3) == 0 || maker->program->families[family].tolerant;
+        struct program_item *item = letters ? new_letters(maker, family, POST_GROUP) : new_collective(maker, family);
+        item->any_tag = false;
+        maker->standing[item->number] = GONE;
+    }
+    struct program_action *action = add(maker, DO_GROUP, 0);
+    while (action->count < count) action->items[action->count] = first + action->count, action->count++;
 }
 
 /* A thread waits for some ops, or has a family's comm for itself. */
@@ -440,9 +475,9 @@ static void step_aside(struct maker *maker)
         action = add(maker, DO_RUN, family);
         maker->lent[family] = true;
         for (int i = 2 + draw(maker, 5); i-- > 0;) {
-            struct program_item *item = draw(maker, 3) == 0
-                                            ? new_letters(maker, family, (enum program_post)draw(maker, POST_EACH))
-                                            : new_collective(maker, family);
+            bool letters = draw(maker, 3) == 0 || maker->program->families[family].tolerant;
+            struct program_item *item = letters ? new_letters(maker, family, (enum program_post)draw(maker, POST_EACH))
+                                                : new_collective(maker, family);
             action->items[action->count++] = item->number;
             maker->standing[item->number] = GONE;
         }
@@ -466,7 +501,7 @@ static void step(struct maker *maker)
     } steps[] = {{step_run, 20},   {step_start, 20},  {step_together, 8}, {step_letters, 18}, {step_second, 4},
                  {step_wait, 12},  {step_prepare, 4}, {step_again, 10},   {step_drop, 2},     {step_orphan, 3},
                  {step_cancel, 2}, {step_tune, 4},    {make_families, 8}, {free_any, 4},      {step_by_host, 1},
-                 {step_stats, 2},  {step_aside, 7},   {step_join, 5}};
+                 {step_stats, 2},  {step_aside, 7},   {step_join, 5},     {step_group, 8}};
     int sum = 0;
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) sum += steps[i].weight;
     int at = draw(maker, sum);
@@ -515,14 +550,17 @@ static int item_text(const struct program_item *item, char *text, size_t bytes)
                     tti_kind_name(item->one.kind), tutti_type_name(item->one.type),
                     conf_kind_reduces(item->one.kind) ? conf_column_name(item->one.column) : "", item->one.count,
                     item->pieces, (int)item->one.place, (int)item->one.memory, (int)item->one.tuning,
-                    item->prepared ? ", prepared" : "");
+                    item->on_stream  ? item->prepared ? ", prepared on a stream" : ", on a stream"
+                    : item->prepared ? ", prepared"
+                                     : "");
 }
 
 const char *program_action_text(const struct program *program, const struct program_action *action, char *text,
                                 size_t bytes)
 {
-    static const char *const kinds[] = {"run",    "start", "second half", "prepare", "start again", "wait",  "drop",
-                                        "cancel", "make",  "free",        "tune",    "by host",     "stats", "join"};
+    static const char *const kinds[] = {"run",  "start",   "second half", "prepare", "start again",
+                                        "wait", "drop",    "cancel",      "make",    "free",
+                                        "tune", "by host", "stats",       "join",    "group"};
     size_t used = (size_t)snprintf(text, bytes, "action %d on family %d (of %d): %s", (int)(action - program->actions),
                                    action->family, program->families[action->family].from, kinds[action->kind]);
     if (action->aside) used += (size_t)snprintf(text + used, bytes - used, " aside");

@@ -64,7 +64,7 @@ static int group_of(const struct program_run *run, const struct program_item *it
 
 /* ---- Items on their way ------------------------------------------------------------------------------------------ */
 
-static struct program_live *take_up(struct program_run *run, int number)
+struct program_live *program_item_take(struct program_run *run, int number)
 {
     struct program_live *live = calloc(1, sizeof *live);
     live->item = &run->program->items[number];
@@ -82,13 +82,21 @@ void program_lay_down(struct program_run *run, struct program_live *live)
     free(live);
 }
 
-static bool place_pieces(struct program_run *run, struct program_live *live)
+static bool on_stream(const struct program_run *run, const struct program_item *item)
+{
+    return item->on_stream && run->program->fault.kind == FAULT_NONE;
+}
+
+bool program_item_place(struct program_run *run, struct program_live *live)
 {
     const struct program_item *item = live->item;
+    const struct program_device *device = on_stream(run, item) ? program_device(run) : NULL;
+    if (on_stream(run, item) && device == NULL) return false;
     int size = live->size, rank = live->rank, group = group_of(run, item);
     for (int i = 0; i < item->pieces; i++) {
         struct program_piece *piece = &live->pieces[live->piece_count++];
         *piece = (struct program_piece){.table = program_table(item), .rank = rank};
+        if (device != NULL) piece->device = device->device;
         piece->one = program_case(item, i, group, size);
         conf_layout_of(&piece->one, size, rank, &piece->layout);
         if (!program_check(
@@ -99,7 +107,7 @@ static bool place_pieces(struct program_run *run, struct program_live *live)
     return true;
 }
 
-static void fill_pieces(struct program_run *run, struct program_live *live)
+void program_item_fill(struct program_run *run, struct program_live *live)
 {
     uint64_t call = conf_hash(live->item->seed, 3000 + (uint64_t)(live->turn++ * 16 + group_of(run, live->item)));
     for (int i = 0; i < live->piece_count; i++)
@@ -129,7 +137,7 @@ static tutti_status start_orphan(struct program_run *run, struct program_live *l
 
 /* ---- Ends -------------------------------------------------------------------------------------------------------- */
 
-static bool check_results(struct program_run *run, struct program_live *live)
+bool program_item_check(struct program_run *run, struct program_live *live)
 {
     const struct program_item *item = live->item;
     char text[200] = "";
@@ -157,7 +165,7 @@ bool program_settle(struct program_run *run, int family, bool freed)
         for (int k = 0; k < live->op_count && !live->dropped; k++)
             program_check(run, tutti_test(live->ops[k]) == TUTTI_ERR_HANDLE, "the handle of item %d is not void", i);
         bool sure = !live->failed && !(freed && program_fault_hits(run, family));
-        if (live->started && sure && !check_results(run, live)) return false;
+        if (live->started && sure && !program_item_check(run, live)) return false;
         program_lay_down(run, live);
     }
     return true;
@@ -250,7 +258,7 @@ static bool wait_for_items(struct program_run *run, const struct program_action 
         return false;
     for (int i = 0; i < action->count; i++) {
         struct program_live *live = run->live[action->items[i]];
-        if (live != NULL && live->started && !live->failed && !check_results(run, live)) return false;
+        if (live != NULL && live->started && !live->failed && !program_item_check(run, live)) return false;
     }
     return true;
 }
@@ -294,23 +302,27 @@ static bool cancel(struct program_run *run, struct program_live *live)
 
 /* ---- Items ------------------------------------------------------------------------------------------------------- */
 
-static bool is_message(const struct program_item *item)
+bool program_item_is_message(const struct program_item *item)
 {
     return item->content == CONTENT_LETTERS || item->content == CONTENT_ORPHAN;
 }
 
 static bool run_item(struct program_run *run, int number)
 {
-    struct program_live *live = take_up(run, number);
+    struct program_live *live = program_item_take(run, number);
     int family = live->item->family;
-    if (is_message(live->item)) {
+    if (program_item_is_message(live->item)) {
         if (!program_letters_post(run, live, false) || !program_letters_check(run, live)) return false;
         program_lay_down(run, live);
         return true;
     }
-    if (!place_pieces(run, live)) return false;
-    fill_pieces(run, live);
-    if (!program_ok(run, live->comm, program_call(live, NULL), "call") || !check_results(run, live)) return false;
+    if (!program_item_place(run, live)) return false;
+    program_item_fill(run, live);
+    bool streams = on_stream(run, live->item);
+    if (streams) tutti_on(live->comm, program_device(run)->stream);
+    if (!program_ok(run, live->comm, program_call(live, NULL), "call")) return false;
+    if (streams && !program_device_sync(run)) return false;
+    if (!program_item_check(run, live)) return false;
     program_lay_down(run, live);
     return program_settle(run, family, false);
 }
@@ -325,33 +337,40 @@ static bool can_take_back(const struct program_run *run, const struct program_it
 static bool start_item(struct program_run *run, int number)
 {
     if (!can_take_back(run, &run->program->items[number])) return true;
-    struct program_live *live = take_up(run, number);
+    struct program_live *live = program_item_take(run, number);
     live->started = true;
     if (live->item->content == CONTENT_ORPHAN)
-        return program_ok(run, live->comm, start_orphan(run, live), "recv_start");
-    if (live->item->content == CONTENT_LETTERS) return program_letters_post(run, live, false);
-    if (!place_pieces(run, live)) return false;
-    fill_pieces(run, live);
-    return program_ok(run, live->comm, program_call(live, &live->ops[live->op_count++]), "start");
+        return program_ok(run, live->comm, start_orphan(run, live), "recv_start") && program_ends_watch(run, live);
+    if (live->item->content == CONTENT_LETTERS)
+        return program_letters_post(run, live, false) && program_ends_watch(run, live);
+    if (!program_item_place(run, live)) return false;
+    program_item_fill(run, live);
+    if (on_stream(run, live->item)) tutti_on(live->comm, program_device(run)->stream);
+    return program_ok(run, live->comm, program_call(live, &live->ops[live->op_count++]), "start") &&
+           program_ends_watch(run, live);
 }
 
 static bool prepare_item(struct program_run *run, int number)
 {
-    struct program_live *live = take_up(run, number);
-    if (is_message(live->item)) return program_letters_post(run, live, false);
-    if (!place_pieces(run, live)) return false;
+    struct program_live *live = program_item_take(run, number);
+    if (program_item_is_message(live->item))
+        return program_letters_post(run, live, false) && program_ends_watch(run, live);
+    if (!program_item_place(run, live)) return false;
+    if (on_stream(run, live->item)) tutti_on(live->comm, program_device(run)->stream);
     tutti_prepared(live->comm);
-    return program_ok(run, live->comm, program_call(live, &live->ops[live->op_count++]), "prepare");
+    return program_ok(run, live->comm, program_call(live, &live->ops[live->op_count++]), "prepare") &&
+           program_ends_watch(run, live);
 }
 
 static bool start_again(struct program_run *run, struct program_live *live)
 {
-    if (is_message(live->item)) {
+    if (program_item_is_message(live->item)) {
         live->started = program_letters_again(run, live);
     } else {
-        fill_pieces(run, live);
+        program_item_fill(run, live);
         live->started = program_ok(run, live->comm, tutti_start(live->ops[0]), "start again");
     }
+    if (live->started) program_ends_expect(run, live);
     return live->started;
 }
 
@@ -367,7 +386,7 @@ static bool drop_item(struct program_run *run, struct program_live *live)
 static bool run_items(struct program_run *run, const struct program_action *action)
 {
     for (int i = 0; i < action->count; i++)
-        if ((run->program->messages || !is_message(&run->program->items[action->items[i]])) &&
+        if ((run->program->messages || !program_item_is_message(&run->program->items[action->items[i]])) &&
             !run_item(run, action->items[i]))
             return false;
     return true;
@@ -440,7 +459,7 @@ static bool act_on_item(struct program_run *run, int number)
     switch (run->action->kind) {
     case DO_START: return start_item(run, number);
     case DO_PREPARE: return prepare_item(run, number);
-    case DO_SECOND: return program_letters_post(run, live, true);
+    case DO_SECOND: return program_letters_post(run, live, true) && program_ends_watch(run, live);
     case DO_AGAIN: return start_again(run, live);
     case DO_DROP: return drop_item(run, live);
     default: return live == NULL || cancel(run, live);
@@ -455,6 +474,7 @@ static bool act(struct program_run *run, const struct program_action *action)
     run->action = action;
     run->began_ns = tti_now_ns();
     bool aside = action->aside && program->threads;
+    if (action->kind == DO_GROUP) return program_group_run(run, action);
     if (action->kind == DO_JOIN) return program_join_aside(run, action->other);
     if (action->kind == DO_WAIT) return aside ? start_aside(run, action) : wait_here(run, action);
     if (comm == NULL) {
@@ -478,7 +498,7 @@ static bool act(struct program_run *run, const struct program_action *action)
     case DO_RUN: return aside ? start_aside(run, action) : run_items(run, action);
     default: break;
     }
-    if (!program->messages && is_message(&program->items[action->items[0]])) return true;
+    if (!program->messages && program_item_is_message(&program->items[action->items[0]])) return true;
     bool good = act_on_item(run, action->items[0]);
     if (!good && run->live[action->items[0]] != NULL) run->live[action->items[0]]->failed = true;
     return good;
@@ -517,6 +537,8 @@ static void end(struct program_run *run)
         program_settle(run, 0, false);
     for (int i = 0; i < run->program->item_count && run->program->fault.kind == FAULT_NONE; i++)
         if (run->live[i] != NULL) program_lay_down(run, run->live[i]); /* prepared, and not dropped */
+    if (run->program->fault.kind == FAULT_NONE && !atomic_load(&run->state->failed)) program_ends_check(run);
+    program_device_close(run);
 }
 
 void program_run(tutti_comm *world, void *context)
@@ -526,6 +548,8 @@ void program_run(tutti_comm *world, void *context)
     run->world = run->memory = run->comms[0] = world;
     run->live = calloc(PROGRAM_ITEMS, sizeof *run->live);
     run->state = calloc(1, sizeof *run->state);
+    run->ends = calloc(PROGRAM_ITEMS, sizeof *run->ends);
+    run->device = calloc(1, sizeof *run->device);
     run->rank = tutti_rank(world);
     bool whole = act_all(run);
     for (int i = 0; i < PROGRAM_ASIDES; i++) program_join_aside(run, i);
@@ -537,5 +561,7 @@ void program_run(tutti_comm *world, void *context)
     }
     free(run->state);
     free(run->live);
+    free(run->ends);
+    free(run->device);
     free(run);
 }
