@@ -348,7 +348,7 @@ enum { PROGRAM_PLACES = 9 };
 
 struct program_place {
     const char *name;
-    enum conf_ranks ranks;
+    enum world_ranks ranks;
     bool tcp, hosts, messages;
     int turn; /* in `make test`, seeds take turns on some of these: 0 is all of them, else those of 1 and of 2 */
 };

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "conformance_world.h"
 
-#include <dirent.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,7 +11,7 @@
 #include <tutti/experimental.h>
 #include <unistd.h>
 
-enum { DEADLINE_MS = 60000, LIMIT_S = 400, SIZE_MOST = 64, ARENA_BYTES = 1 << 28 };
+enum { DEADLINE_MS = 60000, LIMIT_S = 400, ARENA_BYTES = 1 << 28 };
 
 struct conf_totals *conf_totals;
 
@@ -24,13 +22,6 @@ void conf_begin(void)
         perror("no shared memory to count in");
         exit(1);
     }
-}
-
-const char *conf_ranks_name(enum conf_ranks ranks)
-{
-    static const char *const names[] = {"threads", "processes", "joined threads", "threads of processes",
-                                        "simulated ranks"};
-    return names[ranks];
 }
 
 /* ---- One rank -------------------------------------------------------------------------------------------------- */
@@ -74,44 +65,18 @@ static void join_and_work(const char *job, int rank)
     tutti_leave(comm);
 }
 
-struct joined {
-    pthread_t thread;
-    char job[64];
-    int rank;
-};
-
-static void *joined_rank(void *argument)
-{
-    struct joined *joined = argument;
-    join_and_work(joined->job, joined->rank);
-    return NULL;
-}
-
 /* ---- Processes ------------------------------------------------------------------------------------------------- */
-
-static void set_number(const char *name, int64_t number)
-{
-    char text[24];
-    snprintf(text, sizeof text, "%lld", (long long)number);
-    setenv(name, text, 1);
-}
 
 /* `each` ranks, as threads of this process, which is number `process` of the job; NULL: of no job. */
 static void run_threads(const char *job, int process, int each)
 {
-    static const char *const foreign[] = {"TUTTI_JOB", "TUTTI_RANK", "TUTTI_SIZE", "TUTTI_TUNING"};
-    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) unsetenv(foreign[i]);
-    if (job != NULL) {
-        setenv("TUTTI_JOB", job, 1);
-        set_number("TUTTI_RANK", process);
-        set_number("TUTTI_SIZE", current->size / each);
-    }
-    set_number("TUTTI_RANKS", each);
-    set_number("TUTTI_DIRECT", current->direct);
-    set_number("TUTTI_ATTACH", current->attach);
+    unsetenv("TUTTI_TUNING");
+    world_be(job, process, current->size, each);
+    world_set("TUTTI_DIRECT", current->direct);
+    world_set("TUTTI_ATTACH", current->attach);
     if (current->provider != NULL) setenv("TUTTI_DEVICE_PROVIDER", current->provider, 1);
-    set_number("TUTTI_DEADLINE_MS", deadline_ms());
-    set_number("TUTTI_ARENA_BYTES", arena_bytes());
+    world_set("TUTTI_DEADLINE_MS", deadline_ms());
+    world_set("TUTTI_ARENA_BYTES", arena_bytes());
     int result = tutti_main(work, 0, NULL);
     CHECK_THAT(result == 0 || current->faulty, "tutti_main of %d threads gave %d", current->size, result);
 }
@@ -145,83 +110,73 @@ static void run_simulated(void)
                error.text);
 }
 
-static void run_joined(const char *job)
+static unsigned limit_s(const struct conf_world *world)
 {
-    struct joined ranks[SIZE_MOST];
-    for (int rank = 0; rank < current->size; rank++) {
-        ranks[rank].rank = rank;
-        snprintf(ranks[rank].job, sizeof ranks[rank].job, "%s", job);
-        if (pthread_create(&ranks[rank].thread, NULL, joined_rank, &ranks[rank]) != 0) abort();
-    }
-    for (int rank = 0; rank < current->size; rank++) pthread_join(ranks[rank].thread, NULL);
-}
-
-static int processes_of(const struct conf_world *world)
-{
-    if (world->ranks == CONF_PAIRS && world->size % 2 == 0) return world->size / 2;
-    return world->ranks == CONF_PROCESSES || world->ranks == CONF_PAIRS ? world->size : 1;
-}
-
-static int open_descriptors(void)
-{
-    DIR *folder = opendir("/proc/self/fd");
-    int count = 0;
-    while (folder != NULL && readdir(folder) != NULL) count++;
-    if (folder != NULL) closedir(folder);
-    return count;
+    return world->limit_s != 0 ? world->limit_s : LIMIT_S;
 }
 
 static pid_t start(const struct conf_world *world, const char *job, int rank)
 {
-    fflush(stdout);
-    pid_t pid = fork();
+    pid_t pid = world_fork(limit_s(world));
     if (pid != 0) return pid;
-    alarm(world->limit_s != 0 ? world->limit_s : LIMIT_S);
     setenv("TUTTI_FENCE_MS", "5s", 0); /* nobody is to be killed who waits long for its turn on a loaded machine */
-    if (world->own_hosts) set_number("NCCL_HOSTID", rank + 1);
+    if (world->own_hosts) world_set("NCCL_HOSTID", rank + 1);
     current = world;
-    int before = open_descriptors();
-    if (world->ranks == CONF_THREADS)
+    int before = world_holds().descriptors;
+    if (world->ranks == WORLD_THREADS)
         run_threads(NULL, 0, world->size);
-    else if (world->ranks == CONF_PAIRS)
-        run_threads(job, rank, world->size / processes_of(world));
-    else if (world->ranks == CONF_SIMULATED)
+    else if (world->ranks == WORLD_PAIRS)
+        run_threads(job, rank, world->size / world_process_count(world->ranks, world->size));
+    else if (world->ranks == WORLD_SIMULATED)
         run_simulated();
-    else if (world->ranks == CONF_JOINED)
-        run_joined(job);
+    else if (world->ranks == WORLD_JOINED)
+        world_run_joined(job, world->size, join_and_work);
     else
         join_and_work(job, rank);
-    int left = open_descriptors() - before;
+    int left = world_holds().descriptors - before;
     CHECK_THAT(left == 0 || world->leaks, "process %d of %d %s has %d descriptors more than before it joined", rank,
-               world->size, conf_ranks_name(world->ranks), left);
+               world->size, world_ranks_name(world->ranks), left);
     exit(0); /* not _exit: a leak checker wants its say */
 }
 
-static void finish(const struct conf_world *world, pid_t pid, int rank)
+/* What the test sees while it waits. */
+static void finish(void *context, int process, int status)
 {
-    int status = 0;
-    bool ended = pid > 0 && waitpid(pid, &status, 0) == pid;
-    if (ended && (world->ends >> rank & 1) != 0) return;
-    if (ended && !world->killed && WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
-    if (ended && world->killed && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) return;
-    CHECK_THAT(false, "%d %s, direct=%d, attach=%d: process of rank %d: %s %d", world->size,
-               conf_ranks_name(world->ranks), world->direct, world->attach, rank,
-               pid < 0               ? "not started"
-               : WIFSIGNALED(status) ? "signal"
-                                     : "exit status",
-               WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    const struct conf_world *world = context;
+    char end[32];
+    if ((world->ends >> process & 1) != 0) return;
+    bool right = world->killed ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL
+                               : WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    CHECK_THAT(right, "%d %s, direct=%d, attach=%d: process of rank %d: %s", world->size,
+               world_ranks_name(world->ranks), world->direct, world->attach, process, world_end_text(status, end));
+}
+
+static void hangs(void *context, int process)
+{
+    const struct conf_world *world = context;
+    CHECK_THAT(false, "%d %s: the process of rank %d does not end", world->size, world_ranks_name(world->ranks),
+               process);
 }
 
 void conf_world_run(const struct conf_world *world)
 {
+    enum { SPARE_S = 20 }; /* the alarms are to come first */
     static int worlds;
-    pid_t pids[SIZE_MOST];
+    struct world_process processes[WORLD_MOST];
+    struct world_watch watch = {.limit_ms = (limit_s(world) + SPARE_S) * INT64_C(1000),
+                                .context = (void *)(uintptr_t)world,
+                                .ended = finish,
+                                .hangs = hangs};
+    pid_t pids[WORLD_MOST];
     char job[64];
-    int processes = processes_of(world);
-    if (SANITIZED_THREADS && world->ranks == CONF_JOINED) return;
+    int count = world_process_count(world->ranks, world->size);
+    if (SANITIZED_THREADS && world->ranks == WORLD_JOINED) return;
     snprintf(job, sizeof job, "conformance-%d-%d", (int)getpid(), worlds++);
     atomic_store(&conf_totals->arrivals, 0);
-    for (int rank = 0; rank < processes; rank++) pids[rank] = start(world, job, rank);
+    for (int i = 0; i < count; i++) {
+        processes[i].pid = pids[i] = start(world, job, i);
+        CHECK_THAT(pids[i] > 0, "%d %s: a process was not started", world->size, world_ranks_name(world->ranks));
+    }
     if (world->meanwhile != NULL) world->meanwhile(world, pids);
-    for (int rank = 0; rank < processes; rank++) finish(world, pids[rank], rank);
+    world_await(processes, count, &watch);
 }

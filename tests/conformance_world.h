@@ -1,31 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Worlds for tests: ranks as threads, as processes, as threads of several processes, or as threads
- * that join one by one. Every world runs in processes of
- * its own, which an alarm ends; so a hang or a crash is a failure of one world and not of the test program. The test
- * program itself never starts a thread.
+ * Worlds for tests that run in every kind of them, with results that are the same in all. The test program itself never starts
+ * a thread.
  */
 #ifndef TESTS_CONFORMANCE_WORLD_H
 #define TESTS_CONFORMANCE_WORLD_H
 
 #include "check.h"
+#include "harness.h"
 #include "sanitized.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/types.h>
 #include <tutti/tutti.h>
 
-enum conf_ranks {
-    CONF_THREADS,   /* tutti_main with TUTTI_RANKS */
-    CONF_PROCESSES, /* forked, each tutti_join_as */
-    CONF_JOINED,    /* threads of one process, each tutti_join_as; not under the thread sanitizer, which cannot follow
-                       ranks that map the same memory at several places of one process */
-    CONF_PAIRS,     /* forked, each tutti_main with TUTTI_RANKS=2; sizes that are odd: one thread each */
-    CONF_SIMULATED  /* tutti_sim_run: one thread, simulated time */
-};
-
 struct conf_world {
-    enum conf_ranks ranks;
+    enum world_ranks ranks;
     int size;
     int direct, attach;   /* the options of these names */
     const char *provider; /* the option device_provider; NULL: auto */
@@ -54,6 +44,5 @@ extern struct conf_totals *conf_totals;
 /* Before all else. */
 void conf_begin(void);
 void conf_world_run(const struct conf_world *world);
-const char *conf_ranks_name(enum conf_ranks ranks);
 
 #endif

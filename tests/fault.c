@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -56,9 +53,7 @@ int fault_end(void)
 
 int64_t fault_now_ns(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    return world_now_ns();
 }
 
 void fault_sleep_ms(int64_t ms)
@@ -132,32 +127,11 @@ static void apply_settings(const struct fault_world *world)
         putenv((char *)(uintptr_t)world->settings[i]);
 }
 
-static int open_fds(void)
-{
-    DIR *folder = opendir("/proc/self/fd");
-    int count = -3; /* ".", ".." and the folder itself */
-    if (folder == NULL) return -1;
-    while (readdir(folder) != NULL) count++;
-    closedir(folder);
-    return count;
-}
-
-/* Of the library's shared memory: memfds of this name. */
-static int mappings(void)
-{
-    FILE *maps = fopen("/proc/self/maps", "r");
-    char line[512];
-    int count = 0;
-    if (maps == NULL) return -1;
-    while (fgets(line, sizeof line, maps) != NULL) count += strstr(line, "memfd:tutti") != NULL;
-    fclose(maps);
-    return count;
-}
-
 /* What tutti_main does for a launched rank, watching what is left behind. */
 static int be_rank(void)
 {
-    int fds = open_fds(), maps = mappings(), rank = atoi(getenv("TUTTI_RANK"));
+    struct world_holds before = world_holds();
+    int rank = atoi(getenv("TUTTI_RANK"));
     struct fault_rank *self = &fault_shared->ranks[rank];
     tutti_comm *comm;
     tutti_status status = tutti_join(&comm);
@@ -168,8 +142,9 @@ static int be_rank(void)
     CHECK(tutti_leave(comm) == TUTTI_OK);
     self->leave_ns = fault_now_ns() - began;
     if (running->after != NULL) running->after();
-    self->fds_left = open_fds() - fds;
-    self->mappings_left = mappings() - maps;
+    struct world_holds after = world_holds();
+    self->fds_left = after.descriptors - before.descriptors;
+    self->mappings_left = after.mappings - before.mappings;
     if (!running->keeps_files)
         CHECK_THAT(self->fds_left == 0, "rank %d has %d descriptors more than before it joined", rank, self->fds_left);
     CHECK_THAT(self->mappings_left == 0, "rank %d has %d mappings more than before it joined", rank,
@@ -178,57 +153,30 @@ static int be_rank(void)
     return status == TUTTI_OK ? 0 : 1;
 }
 
-struct joiner {
-    int rank;
-    const char *job;
-};
-
-static void *join_thread(void *argument)
+static void join_and_work(const char *job, int rank)
 {
-    const struct joiner *joiner = argument;
     tutti_comm *comm;
-    CHECK(tutti_join_as(joiner->job, joiner->rank, running->size, NULL, &comm) == TUTTI_OK);
+    CHECK(tutti_join_as(job, rank, running->size, NULL, &comm) == TUTTI_OK);
     if (tutti_size(comm) > 0) run_work(comm, 0, NULL);
     CHECK(tutti_leave(comm) == TUTTI_OK);
     if (running->after != NULL) running->after();
-    return NULL;
-}
-
-static int join_threads(const char *job)
-{
-    pthread_t threads[FAULT_RANKS];
-    struct joiner joiners[FAULT_RANKS];
-    for (int rank = 0; rank < running->size; rank++) {
-        joiners[rank] = (struct joiner){rank, job};
-        CHECK(pthread_create(&threads[rank], NULL, join_thread, &joiners[rank]) == 0);
-    }
-    for (int rank = 0; rank < running->size; rank++) pthread_join(threads[rank], NULL);
-    return 0;
 }
 
 /* The process of one rank, or of all. */
 static void be_child(struct fault_world *world, int rank, const char *job)
 {
-    char text[32];
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    alarm(CHILD_SECONDS);
     running = world;
+    if (world->processes)
+        world_be(job, rank, world->size, 1);
+    else
+        world_be(NULL, 0, world->size, world->size);
     apply_settings(world);
-    snprintf(text, sizeof text, "%d", world->processes ? rank : world->size);
-    if (world->processes) {
-        setenv("TUTTI_JOB", job, 1);
-        setenv("TUTTI_RANK", text, 1);
-        snprintf(text, sizeof text, "%d", world->size);
-        setenv("TUTTI_SIZE", text, 1);
-    } else {
-        setenv("TUTTI_RANKS", text, 1);
-    }
     setenv("TUTTI_JOIN_TIMEOUT_MS", "45000", 0);
     setenv("TUTTI_ARENA_BYTES", "1G", 0);
     setenv("TUTTI_FENCE_MS", "5s", 0); /* who is not to be killed may wait long for its turn on a loaded machine */
-    char *arguments[] = {text, NULL};
-    if (world->joins) exit(join_threads(job));
-    exit(world->processes ? be_rank() : tutti_main(run_work, 1, arguments)); /* not _exit: for the leak checker */
+    if (world->joins) world_run_joined(job, world->size, join_and_work);
+    if (world->joins) exit(0);
+    exit(world->processes ? be_rank() : tutti_main(run_work, 0, NULL)); /* not _exit: for the leak checker */
 }
 
 static int child_count(const struct fault_world *world)
@@ -245,10 +193,9 @@ static void start(struct fault_world *world)
     atomic_store(&fault_shared->go, 0);
     memset(expected_end, 0, sizeof expected_end);
     still_ns = 0;
-    fflush(stdout);
     for (int rank = 0; rank < FAULT_RANKS; rank++) world->pids[rank] = -1;
     for (int rank = 0; rank < child_count(world); rank++) {
-        world->pids[rank] = fork();
+        world->pids[rank] = world_fork(CHILD_SECONDS);
         if (world->pids[rank] == 0) be_child(world, rank, job);
     }
     for (int rank = 1; !world->processes && rank < world->size; rank++) world->pids[rank] = world->pids[0];
@@ -259,45 +206,50 @@ void fault_expect_end(int rank)
     expected_end[rank] = true;
 }
 
-static bool reap(struct fault_world *world, int *left)
+/* What the test sees while it waits. */
+struct awaited {
+    struct fault_world *world;
+    bool well;
+};
+
+static void note_end(void *context, int rank, int status)
 {
-    bool well = true;
-    for (int rank = 0; rank < child_count(world); rank++) {
-        int status;
-        if (world->pids[rank] <= 0 || waitpid(world->pids[rank], &status, WNOHANG) != world->pids[rank]) continue;
-        world->pids[rank] = -1;
-        (*left)--;
-        fault_shared->ranks[rank].exit_status = status;
-        if (expected_end[rank]) continue;
-        bool clean = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-        well &= CHECK_THAT(clean, "the process of rank %d ended with %s %d", rank,
-                           WIFSIGNALED(status) ? "signal" : "status",
-                           WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-    }
-    return well;
+    struct awaited *awaited = context;
+    char end[32];
+    awaited->world->pids[rank] = -1;
+    fault_shared->ranks[rank].exit_status = status;
+    if (expected_end[rank]) return;
+    awaited->well &= CHECK_THAT(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the process of rank %d ended with %s",
+                                rank, world_end_text(status, end));
+}
+
+static void note_hang(void *context, int rank)
+{
+    struct awaited *awaited = context;
+    const struct fault_rank *self = &fault_shared->ranks[rank];
+    CHECK_THAT(false, "rank %d hangs (joined %d, mark %d, %d calls ended, finished %d)", rank, self->joined,
+               atomic_load(&self->mark), self->steps_done, self->finished);
+    awaited->world->pids[rank] = -1;
+    awaited->well = false;
+}
+
+static void look_again(void)
+{
+    take_turn(500);
 }
 
 static bool await_children(struct fault_world *world)
 {
-    int64_t until = fault_now_ns() + (world->limit_ms > 0 ? world->limit_ms : LIMIT_MS) * 1000000;
-    int left = 0;
-    bool well = true;
-    for (int rank = 0; rank < child_count(world); rank++) left += world->pids[rank] > 0;
-    while (left > 0 && fault_now_ns() < until) {
-        well &= reap(world, &left);
-        if (left > 0) take_turn(500);
-    }
-    for (int rank = 0; left > 0 && rank < child_count(world); rank++) {
-        if (world->pids[rank] <= 0) continue;
-        const struct fault_rank *self = &fault_shared->ranks[rank];
-        CHECK_THAT(false, "rank %d hangs (joined %d, mark %d, %d calls ended, finished %d)", rank, self->joined,
-                   atomic_load(&self->mark), self->steps_done, self->finished);
-        kill(world->pids[rank], SIGKILL);
-        waitpid(world->pids[rank], NULL, 0);
-        world->pids[rank] = -1;
-        well = false;
-    }
-    return well;
+    struct awaited awaited = {world, true};
+    struct world_process processes[FAULT_RANKS];
+    struct world_watch watch = {.limit_ms = world->limit_ms > 0 ? world->limit_ms : LIMIT_MS,
+                                .context = &awaited,
+                                .ended = note_end,
+                                .hangs = note_hang,
+                                .between = look_again};
+    for (int rank = 0; rank < child_count(world); rank++) processes[rank].pid = world->pids[rank];
+    world_await(processes, child_count(world), &watch);
+    return awaited.well;
 }
 
 bool fault_run(struct fault_world *world)

@@ -11,6 +11,7 @@
 #define TUTTI_TESTS_FAULT_H
 
 #include "check.h"
+#include "harness.h"
 #include "sanitized.h"
 #include <stdatomic.h>
 #include <stdbool.h>

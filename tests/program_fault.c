@@ -70,7 +70,7 @@ void program_fault_meanwhile(const struct conf_world *world, const pid_t *pids)
 {
     const struct program *program = world->context;
     const struct program_fault *fault = &program->fault;
-    int each = world->ranks == CONF_PAIRS && world->size % 2 == 0 ? 2 : 1;
+    int each = world->ranks == WORLD_PAIRS && world->size % 2 == 0 ? 2 : 1;
     if (fault->kind != FAULT_KILL && fault->kind != FAULT_STOP) return;
     for (int64_t until = tti_now_ns() + MET_MS * INT64_C(1000000); !atomic_load(&program_faulted->reached);) {
         if (tti_now_ns() > until) return;

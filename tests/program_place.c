@@ -12,27 +12,27 @@ enum { LIMIT_S = 150, FAULT_DEADLINE_MS = SANITIZED ? 60000 : 20000 };
 
 /* Between simulated hosts go collectives only. */
 const struct program_place program_places[PROGRAM_PLACES] = {
-    {"threads", CONF_THREADS, false, false, true, 0},
-    {"processes", CONF_PROCESSES, false, false, true, 1},
-    {"threads of processes", CONF_PAIRS, false, false, true, 2},
-    {"tcp threads", CONF_THREADS, true, false, true, 1},
-    {"tcp processes", CONF_PROCESSES, true, false, true, 2},
-    {"hosts", CONF_PROCESSES, false, true, true, 1},
-    {"hosts of threads", CONF_PAIRS, false, true, true, 2},
-    {"simulated", CONF_SIMULATED, false, false, true, 0},
-    {"simulated hosts", CONF_SIMULATED, false, true, false, 0},
+    {"threads", WORLD_THREADS, false, false, true, 0},
+    {"processes", WORLD_PROCESSES, false, false, true, 1},
+    {"threads of processes", WORLD_PAIRS, false, false, true, 2},
+    {"tcp threads", WORLD_THREADS, true, false, true, 1},
+    {"tcp processes", WORLD_PROCESSES, true, false, true, 2},
+    {"hosts", WORLD_PROCESSES, false, true, true, 1},
+    {"hosts of threads", WORLD_PAIRS, false, true, true, 2},
+    {"simulated", WORLD_SIMULATED, false, false, true, 0},
+    {"simulated hosts", WORLD_SIMULATED, false, true, false, 0},
 };
 
 int program_threads(const struct program *program, const struct program_place *place)
 {
-    return place->ranks == CONF_PAIRS && program->size % 2 == 0 ? 2 : 1;
+    return place->ranks == WORLD_PAIRS && program->size % 2 == 0 ? 2 : 1;
 }
 
 /* Hosts of so many processes; as simulated ones, all of the same size. */
 static int host_processes(const struct program_place *place, const struct program *program, int processes)
 {
     int each = 1 + program_pick(program->seed, 31, processes);
-    while (place->ranks == CONF_SIMULATED && processes % each != 0) each--;
+    while (place->ranks == WORLD_SIMULATED && processes % each != 0) each--;
     return each;
 }
 
@@ -74,13 +74,13 @@ bool program_run_at(struct program *program, const struct program_place *place, 
     world.meanwhile = program_fault_meanwhile;
     program->world = place->name;
     program->messages = place->messages;
-    program->threads = place->ranks != CONF_SIMULATED;
+    program->threads = place->ranks != WORLD_SIMULATED;
     program->per_host = each * threads;
-    if (place->hosts && place->ranks == CONF_SIMULATED) world.hosts = program->size / each;
+    if (place->hosts && place->ranks == WORLD_SIMULATED) world.hosts = program->size / each;
     snprintf(number, sizeof number, "%d", each);
     choose_options(program, trace);
     setenv("TUTTI_TRANSPORT", place->tcp ? "tcp" : "auto", 1);
-    setenv("TUTTI_HOST_PROCESSES", place->ranks == CONF_SIMULATED ? "0" : number, 1);
+    setenv("TUTTI_HOST_PROCESSES", place->ranks == WORLD_SIMULATED ? "0" : number, 1);
     program_reset();
     long failed = check_failed();
     conf_world_run(&world);

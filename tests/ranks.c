@@ -68,9 +68,8 @@ struct process rank_start(const struct part *part)
 {
     int ends[2];
     struct process process = {.pid = -1, .pipe = -1};
-    fflush(stdout);
     if (pipe2(ends, O_CLOEXEC) != 0) return process;
-    process.pid = fork();
+    process.pid = world_fork(2 * BOUND_MS / 1000);
     if (process.pid == 0) {
         close(ends[0]);
         run_part(part, ends[1]);
@@ -91,25 +90,12 @@ struct report rank_report(struct process *process)
     return report;
 }
 
-static bool await_process(struct process *process, int *status)
-{
-    int64_t deadline = tti_now_ns() + BOUND_MS * MS;
-    while (waitpid(process->pid, status, WNOHANG) != process->pid) {
-        if (tti_now_ns() > deadline) {
-            kill(process->pid, SIGKILL);
-            waitpid(process->pid, status, 0);
-            return false;
-        }
-        poll(NULL, 0, 1);
-    }
-    return true;
-}
-
 bool rank_finish(struct process *process)
 {
-    int status = 0;
+    struct world_process awaited = {.pid = process->pid};
     if (process->pid <= 0) return false;
-    bool in_time = await_process(process, &status);
+    bool in_time = world_await(&awaited, 1, &(struct world_watch){.limit_ms = BOUND_MS}) == 0;
+    int status = awaited.status;
     close(process->pipe);
     if (WIFEXITED(status) && WEXITSTATUS(status) != 0) printf("a rank ended with %d\n", WEXITSTATUS(status));
     return in_time && (WIFEXITED(status) ? WEXITSTATUS(status) == 0 : WTERMSIG(status) == SIGKILL);

@@ -7,6 +7,7 @@
 #define TEST_RANKS_H
 
 #include "check.h"
+#include "harness.h"
 #include "sanitized.h"
 #include "world/join_messages.h"
 #include "world/world.h"

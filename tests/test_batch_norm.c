@@ -222,7 +222,7 @@ static void run(tutti_comm *comm, void *context)
     nn_batch_free(&all);
 }
 
-static struct outcome run_on(enum conf_ranks ranks, int size, int threads, bool recompute, bool fast)
+static struct outcome run_on(enum world_ranks ranks, int size, int threads, bool recompute, bool fast)
 {
     struct conf_world world = {.ranks = ranks, .size = size, .direct = 1, .attach = 1, .body = run};
     the.threads = threads;
@@ -306,7 +306,7 @@ static void check_reference(const struct outcome *got)
 static void same_bits(const struct outcome *wanted)
 {
     for (int size = 1; size <= 8; size += 1 + (SANITIZED && size > 2)) {
-        const struct outcome got = run_on(size % 2 == 0 ? CONF_PROCESSES : CONF_THREADS, size, 1 + size % 3,
+        const struct outcome got = run_on(size % 2 == 0 ? WORLD_PROCESSES : WORLD_THREADS, size, 1 + size % 3,
                                           size % 3 == 1, false);
         CHECK_THAT(memcmp(&got, wanted, sizeof got) == 0, "%d ranks: other bits than one", size);
     }
@@ -317,13 +317,13 @@ static void same_width(const struct outcome *uncut)
 {
     double gradients[ELEMENTS_MOST];
     the.width_grains = 4;
-    const struct outcome wanted = run_on(CONF_THREADS, 1, 1, false, false);
+    const struct outcome wanted = run_on(WORLD_THREADS, 1, 1, false, false);
     for (size_t i = 0; i < ELEMENTS_MOST; i++) gradients[i] = (double)uncut->gradients[i];
     CHECK(is_near(wanted.gradients, gradients, ELEMENTS_MOST));
     for (int i = 0; i < 8; i++) {
         the.tensor = 2 + 2 * (i & 1);
         the.sequence = (i & 2) != 0;
-        const struct outcome got = run_on(i % 3 == 0 ? CONF_PROCESSES : CONF_THREADS, the.tensor * (i < 4 ? 1 : 2), 1,
+        const struct outcome got = run_on(i % 3 == 0 ? WORLD_PROCESSES : WORLD_THREADS, the.tensor * (i < 4 ? 1 : 2), 1,
                                           (i & 2) == 0, false);
         CHECK_THAT(memcmp(&got, &wanted, sizeof got) == 0, "tensor=%d%s%s: other bits", the.tensor,
                    the.sequence ? ", rows shared out" : "", i < 4 ? "" : ", data=2");
@@ -339,7 +339,7 @@ static void nearly(const struct outcome *wanted)
     for (size_t i = 0; i < ELEMENTS_MOST; i++) gradients[i] = (double)wanted->gradients[i];
     for (size_t i = 0; i < SAMPLES * OUTPUTS; i++) evaluated[i] = (double)wanted->evaluated[i];
     for (int size = 1; size <= 8; size += 1 + 2 * (size > 2)) {
-        const struct outcome got = run_on(CONF_THREADS, size, 1 + size % 2, false, true);
+        const struct outcome got = run_on(WORLD_THREADS, size, 1 + size % 2, false, true);
         CHECK_THAT(is_near(got.gradients, gradients, ELEMENTS_MOST), "fast on %d ranks: other gradients", size);
         CHECK_THAT(is_near(got.evaluated, evaluated, SAMPLES * OUTPUTS), "fast on %d ranks: evaluation", size);
     }
@@ -375,7 +375,7 @@ static void refusals(void)
     the.recompute = false;
     for (int rows = 0; rows <= 2; rows++) {
         struct conf_world world = {
-            .ranks = CONF_THREADS, .size = 3, .direct = 1, .attach = 1, .body = run_few, .context = &rows};
+            .ranks = WORLD_THREADS, .size = 3, .direct = 1, .attach = 1, .body = run_few, .context = &rows};
         conf_world_run(&world);
     }
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
@@ -393,7 +393,7 @@ int main(void)
     conf_begin();
     outcome = mmap(NULL, sizeof *outcome, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (outcome == MAP_FAILED) return 1;
-    const struct outcome one = run_on(CONF_THREADS, 1, 1, false, false);
+    const struct outcome one = run_on(WORLD_THREADS, 1, 1, false, false);
     check_reference(&one);
     same_bits(&one);
     same_width(&one);

@@ -83,7 +83,7 @@ static void run_trial(tutti_comm *comm, void *context)
 static void run(int size, void (*body)(tutti_comm *, void *), void *context)
 {
     struct conf_world world = {
-        .ranks = CONF_THREADS, .size = size, .direct = 1, .attach = 1, .body = body, .context = context};
+        .ranks = WORLD_THREADS, .size = size, .direct = 1, .attach = 1, .body = body, .context = context};
     conf_world_run(&world);
 }
 

@@ -122,7 +122,7 @@ static void run_part(tutti_comm *comm, void *context)
     tutti_trainer_free(trainer);
 }
 
-static void run(const struct layout *layout, enum conf_ranks ranks, void (*body)(tutti_comm *, void *), void *context)
+static void run(const struct layout *layout, enum world_ranks ranks, void (*body)(tutti_comm *, void *), void *context)
 {
     struct conf_world world = {
         .ranks = ranks, .size = layout->ranks, .direct = 1, .attach = 1, .body = body, .context = context};
@@ -154,16 +154,16 @@ static const struct layout one[2] = {{1, "", 0, 1}, {1, "", 0, 4}};
 static void make_references(void)
 {
     struct part begin = {&one[0], "made", false, false, MADE};
-    run(&one[0], CONF_THREADS, run_part, &begin);
+    run(&one[0], WORLD_THREADS, run_part, &begin);
     for (int a = 0; a < 2; a++) {
         const char *name = a == 0 ? "one-0" : "one-1";
         struct part next = {&one[a], name, true, false, SAVED};
         CHECK(copy("made", name));
-        run(&one[a], CONF_THREADS, run_part, &next);
+        run(&one[a], WORLD_THREADS, run_part, &next);
         for (int b = 0; b < 2; b++) {
             struct part last = {&one[b], "copy", true, true, STEPS};
             CHECK(copy(name, "copy"));
-            run(&one[b], CONF_THREADS, run_part, &last);
+            run(&one[b], WORLD_THREADS, run_part, &last);
             outcomes->hashes[a][b] = outcomes->hash;
         }
     }
@@ -180,7 +180,7 @@ static void save_on(int layout)
     check_title("saved on %d ranks, mesh %s, zero %lld", layouts[layout].ranks, layouts[layout].mesh,
                 (long long)layouts[layout].zero);
     CHECK(copy("made", name));
-    run(&layouts[layout], layout % 4 == 3 ? CONF_PROCESSES : CONF_THREADS, run_part, &part);
+    run(&layouts[layout], layout % 4 == 3 ? WORLD_PROCESSES : WORLD_THREADS, run_part, &part);
     CHECK(same_files(name, grains ? "one-1" : "one-0", SAVED));
 }
 
@@ -194,7 +194,7 @@ static void load_on(int from, int to)
                 layouts[from].mesh, (long long)layouts[from].zero, layouts[to].ranks, layouts[to].mesh,
                 (long long)layouts[to].zero);
     CHECK(copy(name, "copy"));
-    run(&layouts[to], CONF_THREADS, run_part, &part);
+    run(&layouts[to], WORLD_THREADS, run_part, &part);
     CHECK(same_files(name, "copy", SAVED));
     CHECK(outcomes->hash == outcomes->hashes[grains_index(&layouts[from])][grains_index(&layouts[to])]);
 }
@@ -245,12 +245,12 @@ static void test_large(void)
     struct large one_rank = {{1, "", 0, 2}, "large-one", false};
     struct large many = {{4, "data=2,tensor=2", 1, 2}, "large-many", false};
     check_title("files of several parts");
-    run(&one_rank.layout, CONF_THREADS, run_large, &one_rank);
+    run(&one_rank.layout, WORLD_THREADS, run_large, &one_rank);
     const uint64_t hash = outcomes->hash;
-    run(&many.layout, CONF_PROCESSES, run_large, &many);
+    run(&many.layout, WORLD_PROCESSES, run_large, &many);
     CHECK(hash != 0 && outcomes->hash == hash && same_files("large-one", "large-many", 1));
     many.resume = true;
-    run(&many.layout, CONF_PROCESSES, run_large, &many);
+    run(&many.layout, WORLD_PROCESSES, run_large, &many);
     CHECK(outcomes->hash == hash);
 }
 
@@ -276,7 +276,7 @@ static void test_apart(void)
     check_title("folders that are not shared");
     path_of("other", path);
     CHECK(mkdir(path, 0777) == 0);
-    run(&three, CONF_THREADS, run_apart, NULL);
+    run(&three, WORLD_THREADS, run_apart, NULL);
     path_of("apart", path);
     snprintf(command, sizeof command, "test -z \"$(ls -A %s)\"", path);
     CHECK_THAT(system(command) == 0, "the folder is left as it was");

@@ -126,7 +126,7 @@ int main(void)
     snprintf(command, sizeof command, "seq 40 | awk '{ print $1 %% 7 \",\" $1 %% 5 \",\" $1 %% 2 }' >%s/table", folder);
     CHECK(system(command) == 0);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct conf_world world = {.ranks = CONF_THREADS,
+        struct conf_world world = {.ranks = WORLD_THREADS,
                                    .size = 1,
                                    .direct = 1,
                                    .attach = 1,

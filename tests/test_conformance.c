@@ -11,14 +11,15 @@
 #include <stdlib.h>
 
 struct variant {
-    enum conf_ranks ranks;
+    enum world_ranks ranks;
     int direct, attach;
 };
 
 static const struct variant variants[] = {
-    {CONF_THREADS, 1, 1},   {CONF_PROCESSES, 1, 1}, {CONF_PROCESSES, 1, 0}, {CONF_JOINED, 1, 1}, {CONF_THREADS, 0, 0},
-    {CONF_PROCESSES, 0, 0}, {CONF_PROCESSES, 0, 1}, {CONF_THREADS, 0, 1},   {CONF_JOINED, 1, 0}, {CONF_JOINED, 0, 0},
-    {CONF_PAIRS, 1, 1},     {CONF_PAIRS, 1, 0},     {CONF_PAIRS, 0, 0},
+    {WORLD_THREADS, 1, 1}, {WORLD_PROCESSES, 1, 1}, {WORLD_PROCESSES, 1, 0}, {WORLD_JOINED, 1, 1},
+    {WORLD_THREADS, 0, 0}, {WORLD_PROCESSES, 0, 0}, {WORLD_PROCESSES, 0, 1}, {WORLD_THREADS, 0, 1},
+    {WORLD_JOINED, 1, 0},  {WORLD_JOINED, 0, 0},    {WORLD_PAIRS, 1, 1},     {WORLD_PAIRS, 1, 0},
+    {WORLD_PAIRS, 0, 0},
 };
 enum { VARIANTS = sizeof variants / sizeof *variants };
 
@@ -31,7 +32,7 @@ static void run(const struct conf_list *list, const struct variant *variant)
                                .body = conf_list_run};
     struct conf_list copy = *list;
     char label[64];
-    snprintf(label, sizeof label, "%s direct=%d attach=%d", conf_ranks_name(variant->ranks), variant->direct,
+    snprintf(label, sizeof label, "%s direct=%d attach=%d", world_ranks_name(variant->ranks), variant->direct,
              variant->attach);
     copy.label = label;
     world.context = &copy;

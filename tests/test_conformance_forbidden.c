@@ -43,7 +43,7 @@ static void run_list(tutti_comm *comm, void *list)
     conf_list_run(comm, list);
 }
 
-static void run(enum conf_ranks ranks, int size, const char *host_processes, uint64_t seed)
+static void run(enum world_ranks ranks, int size, const char *host_processes, uint64_t seed)
 {
     struct conf_list list = {.size = size, .batch = 4, .label = "no attach"};
     for (int tuning = 0; tuning < CONF_TUNINGS; tuning++)
@@ -68,8 +68,8 @@ int main(void)
     }
     conf_begin();
     conf_reference_prepare();
-    run(CONF_PROCESSES, 3, "0", 1000);
-    run(CONF_PROCESSES, 4, "2", 2000);
-    run(CONF_PAIRS, 6, "2", 3000);
+    run(WORLD_PROCESSES, 3, "0", 1000);
+    run(WORLD_PROCESSES, 4, "2", 2000);
+    run(WORLD_PAIRS, 6, "2", 3000);
     return check_end();
 }

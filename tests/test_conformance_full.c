@@ -16,13 +16,14 @@
 #include <stdlib.h>
 
 struct variant {
-    enum conf_ranks ranks;
+    enum world_ranks ranks;
     int direct, attach;
 };
 
 static const struct variant variants[] = {
-    {CONF_THREADS, 1, 1},   {CONF_PROCESSES, 1, 1}, {CONF_PROCESSES, 1, 0}, {CONF_JOINED, 1, 1}, {CONF_THREADS, 0, 0},
-    {CONF_PROCESSES, 0, 0}, {CONF_PROCESSES, 0, 1}, {CONF_THREADS, 0, 1},   {CONF_JOINED, 1, 0}, {CONF_JOINED, 0, 0},
+    {WORLD_THREADS, 1, 1}, {WORLD_PROCESSES, 1, 1}, {WORLD_PROCESSES, 1, 0}, {WORLD_JOINED, 1, 1},
+    {WORLD_THREADS, 0, 0}, {WORLD_PROCESSES, 0, 0}, {WORLD_PROCESSES, 0, 1}, {WORLD_THREADS, 0, 1},
+    {WORLD_JOINED, 1, 0},  {WORLD_JOINED, 0, 0},
 };
 enum {
     VARIANTS = sizeof variants / sizeof *variants,
@@ -100,7 +101,7 @@ static void add_types(struct conf_list *list)
 static void run(struct conf_list *list, const struct variant *variant)
 {
     char label[64];
-    snprintf(label, sizeof label, "%s direct=%d attach=%d", conf_ranks_name(variant->ranks), variant->direct,
+    snprintf(label, sizeof label, "%s direct=%d attach=%d", world_ranks_name(variant->ranks), variant->direct,
              variant->attach);
     list->label = label;
     struct conf_world world = {.ranks = variant->ranks,

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 struct variant {
-    enum conf_ranks ranks;
+    enum world_ranks ranks;
     int size;
     const char *host_processes;
     int attach;
@@ -21,9 +21,9 @@ struct variant {
 
 /* 2+2, 3+1, 2+2+1 processes; 2+2+2 threads; 4+2 threads of processes; without attach, and of one host. */
 static const struct variant variants[] = {
-    {CONF_PROCESSES, 4, "2", 1, true},  {CONF_PROCESSES, 4, "3", 1, true}, {CONF_PROCESSES, 5, "2", 1, true},
-    {CONF_PAIRS, 6, "1", 0, true},      {CONF_PAIRS, 6, "2", 1, true},     {CONF_PROCESSES, 3, "2", 0, false},
-    {CONF_PROCESSES, 2, "2", 1, false},
+    {WORLD_PROCESSES, 4, "2", 1, true},  {WORLD_PROCESSES, 4, "3", 1, true}, {WORLD_PROCESSES, 5, "2", 1, true},
+    {WORLD_PAIRS, 6, "1", 0, true},      {WORLD_PAIRS, 6, "2", 1, true},     {WORLD_PROCESSES, 3, "2", 0, false},
+    {WORLD_PROCESSES, 2, "2", 1, false},
 };
 
 static bool aware; /* of hosts: what is expected of the world that runs */
@@ -46,7 +46,7 @@ static void run(const struct variant *variant, size_t batch, uint64_t seed)
                                      tuning == CONF_DEFAULT ? 300000 : 20000);
     conf_list_prepare(&list, seed, false);
     snprintf(label, sizeof label, "hosts of %s processes, %s", variant->host_processes,
-             conf_ranks_name(variant->ranks));
+             world_ranks_name(variant->ranks));
     list.label = label;
     aware = variant->aware;
     setenv("TUTTI_HOST_PROCESSES", variant->host_processes, 1);

@@ -17,7 +17,7 @@ static void run(struct conf_list *list, int hosts, int direct, uint64_t seed)
         snprintf(label, sizeof label, "simulated, %d hosts, direct=%d, seed %llu", hosts, direct,
                  (unsigned long long)(seed + i));
         list->label = label;
-        struct conf_world world = {.ranks = CONF_SIMULATED,
+        struct conf_world world = {.ranks = WORLD_SIMULATED,
                                    .size = list->size,
                                    .hosts = hosts,
                                    .direct = direct,

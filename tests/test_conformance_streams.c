@@ -17,21 +17,21 @@
 static const char *device = "host";
 
 struct variant {
-    enum conf_ranks ranks;
+    enum world_ranks ranks;
     const char *provider;
     const char *only;
 };
 
 static const struct variant variants[] =
     {
-        {CONF_THREADS, "cuda", "cuda"}, {CONF_PROCESSES, "cuda", "cuda"}, {CONF_PAIRS, "cuda", "cuda"},
-        {CONF_THREADS, "staged", NULL}, {CONF_PAIRS, "staged", NULL},     {CONF_PROCESSES, "staged", NULL},
-        {CONF_THREADS, "auto", NULL},   {CONF_PROCESSES, "auto", NULL},
+        {WORLD_THREADS, "cuda", "cuda"}, {WORLD_PROCESSES, "cuda", "cuda"}, {WORLD_PAIRS, "cuda", "cuda"},
+        {WORLD_THREADS, "staged", NULL}, {WORLD_PAIRS, "staged", NULL},     {WORLD_PROCESSES, "staged", NULL},
+        {WORLD_THREADS, "auto", NULL},   {WORLD_PROCESSES, "auto", NULL},
 },
                             by_nccl[] = {
-                                {CONF_THREADS, "nccl", "nccl"},
-                                {CONF_PROCESSES, "nccl", "nccl"},
-                                {CONF_PAIRS, "nccl", "nccl"},
+                                {WORLD_THREADS, "nccl", "nccl"},
+                                {WORLD_PROCESSES, "nccl", "nccl"},
+                                {WORLD_PAIRS, "nccl", "nccl"},
 };
 static bool nccl, one_gpu;
 
@@ -47,7 +47,7 @@ static void run(struct conf_list *list, const struct variant *variant)
                                .body = conf_list_run,
                                .context = list};
     char label[64];
-    snprintf(label, sizeof label, "%s, %s, %s", device, conf_ranks_name(variant->ranks), variant->provider);
+    snprintf(label, sizeof label, "%s, %s, %s", device, world_ranks_name(variant->ranks), variant->provider);
     list->label = label;
     list->device = device;
     conf_world_run(&world);
@@ -59,7 +59,7 @@ static void run_size(int size, int cases, size_t batch, uint64_t seed)
     const struct variant *all = nccl ? by_nccl : variants;
     size_t count = nccl ? sizeof by_nccl / sizeof *by_nccl : sizeof variants / sizeof *variants;
     for (size_t i = 0; i < count; i++) {
-        if (one_gpu && size > 1 && all[i].ranks != CONF_PROCESSES) continue;
+        if (one_gpu && size > 1 && all[i].ranks != WORLD_PROCESSES) continue;
         struct conf_list list = {.size = size, .batch = batch, .only = all[i].only};
         for (size_t kind = 0; kind < conf_kind_count; kind++)
             for (int k = 0; k < cases && conf_kinds[kind] < TTI_TUNING; k++)

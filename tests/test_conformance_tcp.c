@@ -9,13 +9,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const enum conf_ranks variants[] = {CONF_THREADS, CONF_PROCESSES, CONF_PAIRS};
+static const enum world_ranks variants[] = {WORLD_THREADS, WORLD_PROCESSES, WORLD_PAIRS};
 
 static void run(struct conf_list *list)
 {
     for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
         char label[64];
-        snprintf(label, sizeof label, "tcp, %s", conf_ranks_name(variants[i]));
+        snprintf(label, sizeof label, "tcp, %s", world_ranks_name(variants[i]));
         list->label = label;
         struct conf_world world = {
             .ranks = variants[i], .size = list->size, .direct = 1, .attach = 1, .body = conf_list_run, .context = list};

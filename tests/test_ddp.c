@@ -340,7 +340,7 @@ static void run_norms(tutti_comm *comm, void *context)
     list_free(comm, &list, 0);
 }
 
-static void run(enum conf_ranks ranks, int size, void (*body)(tutti_comm *, void *), void *context)
+static void run(enum world_ranks ranks, int size, void (*body)(tutti_comm *, void *), void *context)
 {
     struct conf_world world = {
         .ranks = ranks, .size = size, .direct = 1, .attach = 1, .body = body, .context = context};
@@ -357,8 +357,8 @@ int main(void)
     static const int all_sizes[] = {1, 2, 3, 4, 8}, all_grains[] = {1, 2, 3, 7, 8, 12, 16, 31};
     conf_begin();
     for (int s = 0; s < 5; s++) {
-        for (int kind = CONF_THREADS; kind <= CONF_PROCESSES; kind++) {
-            enum conf_ranks ranks = (enum conf_ranks)kind;
+        for (int kind = WORLD_THREADS; kind <= WORLD_PROCESSES; kind++) {
+            enum world_ranks ranks = (enum world_ranks)kind;
             for (int p = 0; p < 3; p++) {
                 struct plain plain = plains[p];
                 if (all_sizes[s] > plain.idle) run(ranks, all_sizes[s], run_plain, &plain);
@@ -372,10 +372,10 @@ int main(void)
             run(ranks, all_sizes[s], run_forgotten, &known);
         }
     }
-    run(CONF_THREADS, 2, run_named, NULL);
-    run(CONF_PROCESSES, 2, run_named, NULL);
+    run(WORLD_THREADS, 2, run_named, NULL);
+    run(WORLD_PROCESSES, 2, run_named, NULL);
     for (int zero = 2; zero <= 3; zero++) {
-        struct conf_world small = {.ranks = CONF_THREADS,
+        struct conf_world small = {.ranks = WORLD_THREADS,
                                    .size = 4,
                                    .direct = 1,
                                    .attach = 1,
@@ -387,7 +387,7 @@ int main(void)
     for (int size = 2; size <= 4; size++) {
         int grains = 8;
         atomic_store(&gone_on, false);
-        run(CONF_THREADS, size, run_beside, &grains);
+        run(WORLD_THREADS, size, run_beside, &grains);
     }
     return check_end();
 }

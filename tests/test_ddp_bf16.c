@@ -172,7 +172,7 @@ int main(void)
     for (int zero = 0; zero <= 3; zero++)
         for (int i = 0; i < 4; i++) {
             struct trial trial = {.zero = zero, .brings = i % 2 == 0};
-            struct conf_world world = {.ranks = i == 2 ? CONF_PROCESSES : CONF_THREADS,
+            struct conf_world world = {.ranks = i == 2 ? WORLD_PROCESSES : WORLD_THREADS,
                                        .size = ranks[i],
                                        .direct = 1,
                                        .attach = 1,

@@ -23,15 +23,15 @@ static char folder[] = "/tmp/tutti-faults-XXXXXX", trace[64];
 
 static bool is_possible(enum program_fault_kind kind, const struct program_place *place)
 {
-    bool processes = place->ranks == CONF_PROCESSES || place->ranks == CONF_PAIRS;
+    bool processes = place->ranks == WORLD_PROCESSES || place->ranks == WORLD_PAIRS;
     if (kind == FAULT_KILL || kind == FAULT_STOP) return processes;
-    return kind != FAULT_NONE && (kind != FAULT_END || place->ranks != CONF_SIMULATED);
+    return kind != FAULT_NONE && (kind != FAULT_END || place->ranks != WORLD_SIMULATED);
 }
 
 /* The thread sanitizer does not see that memory which was used again was given back first by another process. */
 static bool is_followed(const struct program_place *place)
 {
-    return !SANITIZED_THREADS || place->tcp || place->ranks == CONF_THREADS || place->ranks == CONF_SIMULATED;
+    return !SANITIZED_THREADS || place->tcp || place->ranks == WORLD_THREADS || place->ranks == WORLD_SIMULATED;
 }
 
 /* All ranks of a process. */
@@ -48,7 +48,7 @@ static struct program_fault choose(const struct program *program, const struct p
         fault.kind = (enum program_fault_kind)program_pick(seed, 80 + i, FAULT_KINDS);
     fault.victim = program_pick(seed, 51, program->size);
     fault.at = program_pick(seed, 52, program->action_count);
-    fault.thread = place->ranks == CONF_THREADS || (threads > 1 && program_pick(seed, 53, 2) == 0);
+    fault.thread = place->ranks == WORLD_THREADS || (threads > 1 && program_pick(seed, 53, 2) == 0);
     if (fault.kind == FAULT_LEAVE || (fault.kind == FAULT_END && fault.thread)) fault.gone = 1u << fault.victim;
     if (fault.kind == FAULT_KILL || (fault.kind == FAULT_END && !fault.thread))
         fault.gone = ranks_with(fault.victim, threads);
@@ -64,7 +64,7 @@ static void run_place(struct program *program, const struct program_place *place
     for (int i = 0; i < program->item_count && leaves; i++) program->items[i].any_source = false;
     program_run_at(program, place, trace);
     int64_t ended_ns = atomic_load(&program_faulted->ended_ns), left_ns = tti_now_ns() - ended_ns;
-    bool simulated = place->ranks == CONF_SIMULATED || ended_ns == 0;
+    bool simulated = place->ranks == WORLD_SIMULATED || ended_ns == 0;
     char text[100];
     CHECK_THAT(simulated || left_ns < (LEAVE_MS + SLACK_MS) * INT64_C(1000000),
                "seed %llu on %s, %sit took %.1f s to leave", (unsigned long long)program->seed, place->name,
@@ -96,7 +96,7 @@ static void lose_thread(tutti_comm *world, void *context)
 
 static void test_lost_thread(void)
 {
-    struct conf_world world = {.ranks = CONF_PAIRS, .size = 4, .body = lose_thread, .direct = 1, .attach = 1};
+    struct conf_world world = {.ranks = WORLD_PAIRS, .size = 4, .body = lose_thread, .direct = 1, .attach = 1};
     world.faulty = world.leaks = true;
     setenv("TUTTI_HOST_PROCESSES", "1", 1);
     conf_world_run(&world);
@@ -123,7 +123,7 @@ static void free_early(tutti_comm *world, void *context)
 
 static void test_freed_early(void)
 {
-    struct conf_world world = {.ranks = CONF_PROCESSES, .size = 3, .body = free_early, .direct = 1, .attach = 1};
+    struct conf_world world = {.ranks = WORLD_PROCESSES, .size = 3, .body = free_early, .direct = 1, .attach = 1};
     world.faulty = true;
     setenv("TUTTI_HOST_PROCESSES", "2", 1);
     conf_world_run(&world);
@@ -154,7 +154,7 @@ static void keep_comm(tutti_comm *world, void *context)
 
 static void test_not_freed(void)
 {
-    struct conf_world world = {.ranks = CONF_PAIRS, .size = 3, .body = keep_comm, .direct = 1, .attach = 1};
+    struct conf_world world = {.ranks = WORLD_PAIRS, .size = 3, .body = keep_comm, .direct = 1, .attach = 1};
     world.faulty = world.leaks = true;
     setenv("TUTTI_TRANSPORT", "tcp", 1);
     conf_world_run(&world);
@@ -175,7 +175,7 @@ static void poll_for_nothing(tutti_comm *world, void *context)
 
 static void test_polled(void)
 {
-    struct conf_world world = {.ranks = CONF_SIMULATED, .size = 2, .body = poll_for_nothing, .direct = 1, .attach = 1};
+    struct conf_world world = {.ranks = WORLD_SIMULATED, .size = 2, .body = poll_for_nothing, .direct = 1, .attach = 1};
     world.faulty = true;
     conf_world_run(&world);
 }

@@ -220,7 +220,7 @@ static void run_differ(tutti_comm *comm, void *context)
     tutti_mesh_free(mesh);
 }
 
-static void run(enum conf_ranks ranks, int size, void (*body)(tutti_comm *, void *), void *context)
+static void run(enum world_ranks ranks, int size, void (*body)(tutti_comm *, void *), void *context)
 {
     struct conf_world world = {
         .ranks = ranks, .size = size, .direct = 1, .attach = 1, .body = body, .context = context};
@@ -232,21 +232,21 @@ int main(void)
     bool slow = SANITIZED != 0;
     int strides[] = {slow ? 149 : 31, slow ? 1999 : 499};
     conf_begin();
-    for (int size = 1; size <= 8; size++) run(CONF_THREADS, size, run_cases, &strides[size > 4 && slow]);
+    for (int size = 1; size <= 8; size++) run(WORLD_THREADS, size, run_cases, &strides[size > 4 && slow]);
     int drawn = slow ? 32 : 160;
-    for (int size = 4; size <= 8; size += 2) run(CONF_THREADS, size, run_draws, &drawn);
-    run(CONF_PROCESSES, 3, run_cases, &strides[1]);
-    run(CONF_PROCESSES, 4, run_cases, &strides[1]);
-    run(CONF_PAIRS, 6, run_cases, &strides[1]);
-    run(CONF_THREADS, 4, run_says, NULL);
-    run(CONF_THREADS, 4, run_balanced, NULL);
-    run(CONF_THREADS, 4, run_counted, NULL);
-    run(CONF_THREADS, 3, run_types, NULL);
-    run(CONF_THREADS, 2, run_refused, NULL);
-    run(CONF_THREADS, 3, run_differ, NULL);
-    run(CONF_PROCESSES, 2, run_differ, NULL);
+    for (int size = 4; size <= 8; size += 2) run(WORLD_THREADS, size, run_draws, &drawn);
+    run(WORLD_PROCESSES, 3, run_cases, &strides[1]);
+    run(WORLD_PROCESSES, 4, run_cases, &strides[1]);
+    run(WORLD_PAIRS, 6, run_cases, &strides[1]);
+    run(WORLD_THREADS, 4, run_says, NULL);
+    run(WORLD_THREADS, 4, run_balanced, NULL);
+    run(WORLD_THREADS, 4, run_counted, NULL);
+    run(WORLD_THREADS, 3, run_types, NULL);
+    run(WORLD_THREADS, 2, run_refused, NULL);
+    run(WORLD_THREADS, 3, run_differ, NULL);
+    run(WORLD_PROCESSES, 2, run_differ, NULL);
     setenv("TUTTI_TRANSPORT", "tcp", 1);
-    run(CONF_PROCESSES, 4, run_cases, &strides[1]);
-    run(CONF_PROCESSES, 2, run_differ, NULL);
+    run(WORLD_PROCESSES, 4, run_cases, &strides[1]);
+    run(WORLD_PROCESSES, 2, run_differ, NULL);
     return check_end();
 }

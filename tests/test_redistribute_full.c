@@ -18,7 +18,7 @@ int main(void)
     conf_begin();
     for (int size = 1; size <= 8; size++) {
         struct conf_world world = {
-            .ranks = CONF_THREADS, .size = size, .direct = 1, .attach = 1, .limit_s = 1200, .body = run_cases};
+            .ranks = WORLD_THREADS, .size = size, .direct = 1, .attach = 1, .limit_s = 1200, .body = run_cases};
         conf_world_run(&world);
     }
     return check_end();

@@ -13,12 +13,13 @@
 #include <string.h>
 
 struct variant {
-    enum conf_ranks ranks;
+    enum world_ranks ranks;
     int direct, attach;
 };
 
 static const struct variant variants[] = {
-    {CONF_THREADS, 1, 1}, {CONF_PROCESSES, 1, 1}, {CONF_PROCESSES, 1, 0}, {CONF_THREADS, 0, 0}, {CONF_JOINED, 1, 1},
+    {WORLD_THREADS, 1, 1}, {WORLD_PROCESSES, 1, 1}, {WORLD_PROCESSES, 1, 0},
+    {WORLD_THREADS, 0, 0}, {WORLD_JOINED, 1, 1},
 };
 enum { VARIANTS = sizeof variants / sizeof *variants };
 
@@ -70,7 +71,7 @@ static void run(const struct conf_list *list, const struct variant *variant, int
     struct conf_list copy = *list;
     char label[96];
     choice = kernel;
-    snprintf(label, sizeof label, "%s direct=%d attach=%d, kernels %s", conf_ranks_name(variant->ranks),
+    snprintf(label, sizeof label, "%s direct=%d attach=%d, kernels %s", world_ranks_name(variant->ranks),
              variant->direct, variant->attach, kernel == MIXED_KERNELS ? "mixed" : kernels[kernel]);
     copy.label = label;
     struct conf_world world = {.ranks = variant->ranks,
@@ -88,7 +89,7 @@ static void run_size(int size, uint64_t seed)
     fill_list(&list, seed);
     conf_list_prepare(&list, seed, true);
     for (int i = 0; i < VARIANTS; i++) {
-        bool mixed = (size + i) % 4 == 0 && variants[i].ranks == CONF_PROCESSES;
+        bool mixed = (size + i) % 4 == 0 && variants[i].ranks == WORLD_PROCESSES;
         run(&list, &variants[i], mixed ? MIXED_KERNELS : usable[(size + i) % usable_count]);
     }
     for (int i = 0; i < usable_count && size <= 5; i++) run(&list, &variants[0], usable[i]);

@@ -197,7 +197,7 @@ static void run_two(tutti_comm *comm, void *context)
 
 static void run(int size, void (*body)(tutti_comm *, void *))
 {
-    struct conf_world world = {.ranks = CONF_THREADS, .size = size, .direct = 1, .attach = 1, .body = body};
+    struct conf_world world = {.ranks = WORLD_THREADS, .size = size, .direct = 1, .attach = 1, .body = body};
     conf_world_run(&world);
 }
 

@@ -375,7 +375,7 @@ static void run_two(tutti_comm *comm, void *context)
     tutti_mesh_free(mesh);
 }
 
-static void run(enum conf_ranks ranks, int size, void (*body)(tutti_comm *, void *))
+static void run(enum world_ranks ranks, int size, void (*body)(tutti_comm *, void *))
 {
     struct conf_world world = {.ranks = ranks, .size = size, .direct = 1, .attach = 1, .body = body};
     conf_world_run(&world);
@@ -385,10 +385,10 @@ int main(void)
 {
     nn_need_blas();
     conf_begin();
-    run(CONF_THREADS, 1, run_one);
-    run(CONF_THREADS, 1, run_usual);
-    for (int size = 1; size <= 8; size++) run(CONF_THREADS, size, run_rank);
-    run(CONF_PROCESSES, 4, run_rank);
-    run(CONF_THREADS, 2, run_two);
+    run(WORLD_THREADS, 1, run_one);
+    run(WORLD_THREADS, 1, run_usual);
+    for (int size = 1; size <= 8; size++) run(WORLD_THREADS, size, run_rank);
+    run(WORLD_PROCESSES, 4, run_rank);
+    run(WORLD_THREADS, 2, run_two);
     return check_end();
 }

@@ -157,7 +157,7 @@ static void run_mesh(tutti_comm *comm, void *context)
     tutti_mesh_free(mesh);
 }
 
-static void run(enum conf_ranks ranks, int size, int tensor)
+static void run(enum world_ranks ranks, int size, int tensor)
 {
     struct conf_world world = {
         .ranks = ranks, .size = size, .direct = 1, .attach = 1, .body = run_mesh, .context = &tensor};
@@ -172,7 +172,7 @@ int main(void)
     CHECK_THAT(alone != MAP_FAILED, "memory");
     for (int size = 1; size <= 8; size++)
         for (int tensor = 1; tensor <= WIDTH_GRAINS; tensor *= 2)
-            if (size % tensor == 0) run(CONF_THREADS, size, tensor);
-    run(CONF_PROCESSES, 4, 2);
+            if (size % tensor == 0) run(WORLD_THREADS, size, tensor);
+    run(WORLD_PROCESSES, 4, 2);
     return check_end();
 }

@@ -330,7 +330,7 @@ int main(void)
     test_large();
     test_formulas();
     for (int ranks = 1; ranks <= 4; ranks++) {
-        struct conf_world world = {.ranks = CONF_THREADS, .size = ranks, .direct = 1, .attach = 1, .body = all_meshes};
+        struct conf_world world = {.ranks = WORLD_THREADS, .size = ranks, .direct = 1, .attach = 1, .body = all_meshes};
         conf_world_run(&world);
         world.body = odd_ones;
         conf_world_run(&world);

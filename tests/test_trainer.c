@@ -117,7 +117,7 @@ static void train(tutti_comm *comm, void *context)
     tutti_trainer_free(trainer);
 }
 
-static void start(enum conf_ranks ranks, int size, const tutti_train_options *options)
+static void start(enum world_ranks ranks, int size, const tutti_train_options *options)
 {
     struct conf_world world = {
         .ranks = ranks, .size = size, .direct = 1, .attach = 1, .killed = run->until > 0, .body = train};
@@ -130,15 +130,15 @@ static void start(enum conf_ranks ranks, int size, const tutti_train_options *op
 
 /* ---- The same bits --------------------------------------------------------------------------------------------- */
 
-static void same(const struct run *wanted, enum conf_ranks ranks, int size, const tutti_train_options *options)
+static void same(const struct run *wanted, enum world_ranks ranks, int size, const tutti_train_options *options)
 {
     start(ranks, size, options);
-    CHECK_THAT(run->status == TUTTI_OK, "%d %s: %s", size, conf_ranks_name(ranks), run->text);
+    CHECK_THAT(run->status == TUTTI_OK, "%d %s: %s", size, world_ranks_name(ranks), run->text);
     CHECK_THAT(run->hash == wanted->hash, "%d %s, %lld grains, %lld passes: other weights than on one rank", size,
-               conf_ranks_name(ranks), (long long)options->grains, (long long)options->accumulate);
+               world_ranks_name(ranks), (long long)options->grains, (long long)options->accumulate);
     CHECK_THAT(memcmp(run->losses, wanted->losses, sizeof run->losses) == 0 &&
                    memcmp(&run->validation, &wanted->validation, sizeof run->validation) == 0,
-               "%d %s: other losses", size, conf_ranks_name(ranks));
+               "%d %s: other losses", size, world_ranks_name(ranks));
 }
 
 static void test_layouts(void)
@@ -147,26 +147,26 @@ static void test_layouts(void)
     for (int grains = 8; grains <= 12; grains += 4) {
         tutti_train_options options = small();
         options.grains = grains;
-        start(CONF_THREADS, 1, &options);
+        start(WORLD_THREADS, 1, &options);
         CHECK_THAT(run->status == TUTTI_OK && run->hash != 0, "one rank: %s", run->text);
         struct run first = *run;
         CHECK_THAT(fabs(first.losses[0] - log(11)) < 0.2, "the first loss is %g, not ln 11", first.losses[0]);
         CHECK_THAT(first.losses[STEPS - 1] < first.losses[0], "it learns nothing");
         for (int i = 0; i < 4; i++) {
-            same(&first, CONF_THREADS, sizes[i], &options);
-            if (!SANITIZED || i == 1) same(&first, CONF_PROCESSES, sizes[i], &options);
+            same(&first, WORLD_THREADS, sizes[i], &options);
+            if (!SANITIZED || i == 1) same(&first, WORLD_PROCESSES, sizes[i], &options);
         }
         for (int passes = 2; passes <= 5; passes += 1 + 2 * SANITIZED) {
             options.accumulate = passes;
-            same(&first, CONF_THREADS, 1, &options);
-            same(&first, CONF_THREADS, 3, &options);
+            same(&first, WORLD_THREADS, 1, &options);
+            same(&first, WORLD_THREADS, 3, &options);
         }
         options.accumulate = 1;
         options.threads = 2;
-        same(&first, CONF_THREADS, 2, &options);
+        same(&first, WORLD_THREADS, 2, &options);
         options.seed = 2;
         options.threads = 1;
-        start(CONF_THREADS, 1, &options);
+        start(WORLD_THREADS, 1, &options);
         CHECK_THAT(run->hash != first.hash, "another seed, the same weights");
     }
 }
@@ -176,12 +176,12 @@ static void test_fast(void)
 {
     tutti_train_options options = small();
     options.dropout = 0;
-    start(CONF_THREADS, 1, &options);
+    start(WORLD_THREADS, 1, &options);
     struct run exact = *run;
     options.fast = 1;
     for (int size = 1; size <= 3; size++) {
         options.accumulate = size;
-        start(CONF_THREADS, size, &options);
+        start(WORLD_THREADS, size, &options);
         CHECK_THAT(run->status == TUTTI_OK, "fast: %s", run->text);
         for (int i = 0; i < STEPS; i++)
             CHECK_THAT(fabs(run->losses[i] - exact.losses[i]) < 1e-3, "fast, %d ranks: loss %d is %g, not %g", size, i,
@@ -189,7 +189,7 @@ static void test_fast(void)
         CHECK_THAT(fabs(run->validation - exact.validation) < 1e-3, "fast: validation");
     }
     options.batch = 2;
-    start(CONF_THREADS, 3, &options);
+    start(WORLD_THREADS, 3, &options);
     CHECK_THAT(run->status == TUTTI_OK, "a rank without samples: %s", run->text);
 }
 
@@ -200,12 +200,12 @@ static void test_optimizers(void)
         tutti_train_options options = small();
         options.optimizer = names[i];
         options.lr = 0.001;
-        start(CONF_THREADS, 1, &options);
+        start(WORLD_THREADS, 1, &options);
         struct run first = *run;
         CHECK_THAT(run->status == TUTTI_OK, "%s: %s", names[i], run->text);
-        same(&first, CONF_PROCESSES, 3, &options);
+        same(&first, WORLD_PROCESSES, 3, &options);
         options.threads = 3;
-        same(&first, CONF_THREADS, 1, &options);
+        same(&first, WORLD_THREADS, 1, &options);
     }
 }
 
@@ -215,7 +215,7 @@ static void test_optimizers(void)
 static void test_resume(void)
 {
     tutti_train_options options = small();
-    start(CONF_THREADS, 1, &options);
+    start(WORLD_THREADS, 1, &options);
     uint64_t wanted = run->hash;
     for (int until = 1; until < STEPS; until++) {
         char save[128];
@@ -224,11 +224,11 @@ static void test_resume(void)
         options.save = save;
         run->until = until;
         run->save_each = true;
-        start(CONF_THREADS, 1 + until % 3, &options); /* one process, so that all ranks end at once */
+        start(WORLD_THREADS, 1 + until % 3, &options); /* one process, so that all ranks end at once */
         run->until = 0;
         run->save_each = false;
         options.resume = 1;
-        start(until % 2 ? CONF_PROCESSES : CONF_THREADS, 4 - until % 3, &options);
+        start(until % 2 ? WORLD_PROCESSES : WORLD_THREADS, 4 - until % 3, &options);
         CHECK_THAT(run->status == TUTTI_OK && run->hash == wanted, "resumed after step %d: other weights %s", until,
                    run->text);
     }
@@ -236,7 +236,7 @@ static void test_resume(void)
 
 static void refused(int size, const tutti_train_options *options, const char *complaint)
 {
-    start(CONF_THREADS, size, options);
+    start(WORLD_THREADS, size, options);
     CHECK_THAT(run->status != TUTTI_OK && strstr(run->text, complaint) != NULL, "\"%s\" is not \"%s\"", run->text,
                complaint);
 }
@@ -306,7 +306,7 @@ static void test_shrinking(void)
         options.steps = 500;
         snprintf(path, sizeof path, "%s/3", data);
         run->shrink = path;
-        start(kind == 0 ? CONF_THREADS : CONF_PROCESSES, 3, &options);
+        start(kind == 0 ? WORLD_THREADS : WORLD_PROCESSES, 3, &options);
         run->shrink = NULL;
         CHECK_THAT(run->status == TUTTI_ERR_DAMAGED &&
                        strstr(run->text, "/3 has shrunk from 12900 to 10 bytes") != NULL,
@@ -329,7 +329,7 @@ static void learn_markov(const char *data, int64_t steps, double rate, double ne
     options.val_samples = 1000;
     options.lr = rate;
     options.decay = 0;
-    start(CONF_THREADS, 2, &options);
+    start(WORLD_THREADS, 2, &options);
     printf("%s: held-out loss %.4f, entropy %.4f\n", data, run->validation, run->entropy);
     CHECK_THAT(run->status == TUTTI_OK, "markov: %s", run->text);
     CHECK_THAT(run->validation < run->entropy + near, "held-out loss %g, entropy %g", run->validation, run->entropy);
@@ -360,7 +360,7 @@ static void test_overfit(void)
     options.schedule = "constant";
     options.steps = 300;
     options.lr = 0.01;
-    start(CONF_THREADS, 1, &options);
+    start(WORLD_THREADS, 1, &options);
     CHECK_THAT(run->status == TUTTI_OK && run->last < 0.05, "one batch, again and again: loss %g %s", run->last,
                run->text);
 }
@@ -392,13 +392,13 @@ static void test_table(void)
     options.batch = 32;
     options.steps = 300;
     options.val_samples = 40;
-    start(CONF_THREADS, 2, &options);
+    start(WORLD_THREADS, 2, &options);
     CHECK_THAT(run->status == TUTTI_OK && run->validation < 0.25, "mlp: held-out loss %g %s", run->validation,
                run->text);
     struct run first = *run;
-    same(&first, CONF_PROCESSES, 3, &options);
+    same(&first, WORLD_PROCESSES, 3, &options);
     options.loss = "mse";
-    start(CONF_THREADS, 2, &options);
+    start(WORLD_THREADS, 2, &options);
     CHECK_THAT(run->status == TUTTI_OK && run->validation < 0.1, "mse: held-out loss %g %s", run->validation,
                run->text);
 }
@@ -432,7 +432,7 @@ static void test_norm_layouts(const struct run *first, const tutti_train_options
         options.micro = cases[c].micro;
         if (cases[c].stages != NULL) options.stages = cases[c].stages;
         options.threads = cases[c].threads;
-        same(first, c % 2 == 0 || SANITIZED ? CONF_THREADS : CONF_PROCESSES, cases[c].size, &options);
+        same(first, c % 2 == 0 || SANITIZED ? WORLD_THREADS : WORLD_PROCESSES, cases[c].size, &options);
     }
 }
 
@@ -446,18 +446,18 @@ static void test_norm_resume(const struct run *first, const tutti_train_options 
     options.mesh = "tensor=2";
     run->until = 2;
     run->save_each = true;
-    start(CONF_THREADS, 2, &options);
+    start(WORLD_THREADS, 2, &options);
     run->until = 0;
     options.resume = 1;
     options.mesh = "";
     options.zero = 3;
-    start(CONF_PROCESSES, 3, &options);
+    start(WORLD_PROCESSES, 3, &options);
     CHECK_THAT(run->status == TUTTI_OK && run->about.step == STEPS && run->hash == first->hash &&
                    run->validation == first->validation,
                "batch norm, resumed: other weights or means %s", run->text);
     run->save_each = false;
     options.batch_norm = 0;
-    start(CONF_THREADS, 1, &options);
+    start(WORLD_THREADS, 1, &options);
     CHECK_THAT(run->status == TUTTI_ERR_ARGUMENT && strstr(run->text, "batch_norm is 1 there, 0 here") != NULL, "%s",
                run->text);
 }
@@ -489,12 +489,12 @@ static void test_norm_diverged(const tutti_train_options *given)
 {
     tutti_train_options options = *given;
     options.steps = 1;
-    start(CONF_THREADS, 2, &options);
+    start(WORLD_THREADS, 2, &options);
     const uint64_t before = run->hash;
     run->diverges = true;
     options.steps = 2;
     options.lr = 1e38;
-    start(CONF_THREADS, 2, &options);
+    start(WORLD_THREADS, 2, &options);
     run->diverges = false;
     CHECK_THAT(before != 0 && run->status == TUTTI_ERR_DIVERGED, "%s", run->text);
     CHECK_THAT(run->hash == run->hash_before, "a step that was not taken has changed the model");
@@ -506,7 +506,7 @@ static void test_batch_norm(void)
     tutti_train_options options = of_points(path);
     options.batch_norm = 1;
     options.width_grains = 4;
-    start(CONF_THREADS, 1, &options);
+    start(WORLD_THREADS, 1, &options);
     struct run first = *run;
     CHECK_THAT(run->status == TUTTI_OK && first.losses[STEPS - 1] < first.losses[0], "batch norm: %s", run->text);
     test_norm_layouts(&first, &options);
@@ -516,13 +516,13 @@ static void test_batch_norm(void)
     tutti_train_options fast = options;
     fast.fast = 1;
     for (int size = 1; size <= 3; size++) {
-        start(CONF_THREADS, size, &fast);
+        start(WORLD_THREADS, size, &fast);
         for (int i = 0; i < STEPS; i++)
             CHECK_THAT(run->status == TUTTI_OK && fabs(run->losses[i] - first.losses[i]) < 1e-3, "fast, %d ranks: %g",
                        size, run->losses[i]);
     }
     fast.batch = 2;
-    start(CONF_THREADS, 3, &fast);
+    start(WORLD_THREADS, 3, &fast);
     CHECK_THAT(run->status == TUTTI_OK, "batch norm on a rank without samples: %s", run->text);
 }
 
@@ -581,7 +581,7 @@ static void test_starved_ranks(void)
 {
     struct starving *starving = mmap(NULL, sizeof *starving, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     struct conf_world two = {
-        .ranks = CONF_PROCESSES, .size = 2, .direct = 1, .attach = 1, .body = starve_one, .context = starving};
+        .ranks = WORLD_PROCESSES, .size = 2, .direct = 1, .attach = 1, .body = starve_one, .context = starving};
     for (int i = 0; i < 60 && !starving->told; i++) conf_world_run(&two);
     CHECK_THAT(starving->told, "not told after %ld allocations", starving->allowed);
     munmap(starving, sizeof *starving);
@@ -676,12 +676,12 @@ int main(void)
     test_overfit();
     test_table();
     test_batch_norm();
-    struct conf_world differing = {.ranks = CONF_THREADS, .size = 2, .direct = 1, .attach = 1, .body = differ};
+    struct conf_world differing = {.ranks = WORLD_THREADS, .size = 2, .direct = 1, .attach = 1, .body = differ};
     conf_world_run(&differing);
-    struct conf_world starved = {.ranks = CONF_THREADS, .size = 1, .direct = 1, .attach = 1, .body = starve};
+    struct conf_world starved = {.ranks = WORLD_THREADS, .size = 1, .direct = 1, .attach = 1, .body = starve};
     conf_world_run(&starved);
     test_starved_ranks();
-    struct conf_world alone = {.ranks = CONF_THREADS, .size = 1, .direct = 1, .attach = 1, .body = weigh};
+    struct conf_world alone = {.ranks = WORLD_THREADS, .size = 1, .direct = 1, .attach = 1, .body = weigh};
     if (!SANITIZED) conf_world_run(&alone);
     snprintf(command, sizeof command, "rm -rf %s", folder);
     CHECK_THAT(system(command) == 0, "rm");

@@ -115,7 +115,7 @@ static bool train(tutti_comm *comm, const tutti_train_options *options, uint64_t
 
 static void run(const struct trial *trial, void (*body)(tutti_comm *, void *), void *context)
 {
-    struct conf_world world = {.ranks = trial->processes ? CONF_PROCESSES : CONF_THREADS,
+    struct conf_world world = {.ranks = trial->processes ? WORLD_PROCESSES : WORLD_THREADS,
                                .size = trial->ranks,
                                .direct = 1,
                                .attach = 1,

@@ -131,7 +131,7 @@ static void run_same(tutti_comm *comm, void *context)
                outcome.losses[STEPS - 1], expected->losses[STEPS - 1]);
 }
 
-static void run(enum conf_ranks ranks, int size, void (*body)(tutti_comm *, void *), void *context)
+static void run(enum world_ranks ranks, int size, void (*body)(tutti_comm *, void *), void *context)
 {
     struct conf_world world = {
         .ranks = ranks, .size = size, .direct = 1, .attach = 1, .body = body, .context = context};
@@ -158,10 +158,10 @@ static void test_recompute(void)
                                     {.ranks = 4, .mesh = "data=2,tensor=2", .width_grains = 4, .zero = 3}};
     for (int grains = 1; grains <= 4; grains += 3) {
         struct trial one = {.ranks = 1, .width_grains = grains, .keeps_all = 1};
-        run(CONF_THREADS, 1, run_alone, &one);
+        run(WORLD_THREADS, 1, run_alone, &one);
         for (size_t i = 0; i < sizeof trials / sizeof *trials; i += 1 + SANITIZED)
             if ((trials[i].width_grains == 4) == (grains == 4))
-                run(i % 4 == 3 ? CONF_PROCESSES : CONF_THREADS, trials[i].ranks, run_same, &trials[i]);
+                run(i % 4 == 3 ? WORLD_PROCESSES : WORLD_THREADS, trials[i].ranks, run_same, &trials[i]);
     }
 }
 
@@ -214,15 +214,15 @@ static void test_bf16(void)
                                     {.ranks = 4, .mesh = "data=2,tensor=2", .width_grains = 4, .zero = 3}};
     for (int grains = 1; grains <= 4; grains += 3) {
         struct trial one = {.ranks = 1, .width_grains = grains, .keeps_all = 1};
-        run(CONF_THREADS, 1, run_alone, &one);
+        run(WORLD_THREADS, 1, run_alone, &one);
         const struct outcome f32 = *alone;
         one.type = "bf16";
-        run(CONF_THREADS, 1, run_alone, &one);
+        run(WORLD_THREADS, 1, run_alone, &one);
         test_rounded(&f32);
         for (size_t i = 0; i < sizeof trials / sizeof *trials; i += 1 + SANITIZED) {
             trials[i].type = "bf16";
             if ((trials[i].width_grains == 4) == (grains == 4))
-                run(i % 3 == 2 ? CONF_PROCESSES : CONF_THREADS, trials[i].ranks, run_bf16, &trials[i]);
+                run(i % 3 == 2 ? WORLD_PROCESSES : WORLD_THREADS, trials[i].ranks, run_bf16, &trials[i]);
         }
     }
     /* of four width grains, the last that ran alone */
@@ -241,8 +241,8 @@ static void test_bf16(void)
         first.width_grains = second.width_grains = 4;
         first.save = second.save = name;
         first.until = 2;
-        run(CONF_THREADS, first.ranks, run_bf16, &first);
-        run(CONF_THREADS, second.ranks, run_bf16, &second);
+        run(WORLD_THREADS, first.ranks, run_bf16, &first);
+        run(WORLD_THREADS, second.ranks, run_bf16, &second);
     }
 }
 
@@ -422,10 +422,10 @@ static void test_bytes(void)
     arena_bytes = (size_t)(FULL ? 6 : 1) << 30;
     for (int i = 0; i < 8; i++) {
         struct weighing weighing = {.type = i % 2 ? "bf16" : "f32", .zero = i / 2, .ranks = i / 2 == 0 ? 1 : 2};
-        run(CONF_THREADS, weighing.ranks, run_weighing, &weighing);
+        run(WORLD_THREADS, weighing.ranks, run_weighing, &weighing);
     }
     for (size_t i = 0; i < sizeof others / sizeof *others; i += 1 + SANITIZED)
-        run(CONF_THREADS, others[i].ranks, run_weighing, &others[i]);
+        run(WORLD_THREADS, others[i].ranks, run_weighing, &others[i]);
     arena_bytes = 0;
 }
 
@@ -499,8 +499,8 @@ static void run_hosts(tutti_comm *comm, void *context)
 static void test_short(void)
 {
     struct conf_world hosts = {
-        .ranks = CONF_SIMULATED, .size = 4, .hosts = 2, .direct = 1, .attach = 1, .body = run_hosts};
-    run(CONF_THREADS, 4, run_short, NULL);
+        .ranks = WORLD_SIMULATED, .size = 4, .hosts = 2, .direct = 1, .attach = 1, .body = run_hosts};
+    run(WORLD_THREADS, 4, run_short, NULL);
     conf_world_run(&hosts);
 }
 
@@ -533,7 +533,7 @@ int main(void)
     if (!FULL) test_bf16();
     test_bytes();
     if (!FULL) test_short();
-    if (!FULL) run(CONF_THREADS, 2, run_refused, NULL);
+    if (!FULL) run(WORLD_THREADS, 2, run_refused, NULL);
     char command[128];
     snprintf(command, sizeof command, "rm -rf %s", folder);
     CHECK_THAT(system(command) == 0, "%s", command);

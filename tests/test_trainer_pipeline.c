@@ -97,7 +97,7 @@ static bool train(tutti_comm *comm, const tutti_train_options *options, uint64_t
 static void run(int size, void (*body)(tutti_comm *, void *), void *context)
 {
     struct conf_world world = {
-        .ranks = CONF_THREADS, .size = size, .direct = 1, .attach = 1, .body = body, .context = context};
+        .ranks = WORLD_THREADS, .size = size, .direct = 1, .attach = 1, .body = body, .context = context};
     conf_world_run(&world);
 }
 

@@ -128,7 +128,7 @@ static void run_trial(tutti_comm *comm, void *context)
         alone->norms[STEPS - 1], alone->validation, (unsigned long long)alone->hash);
 }
 
-static void run(enum conf_ranks ranks, int size, void (*body)(tutti_comm *, void *), void *context)
+static void run(enum world_ranks ranks, int size, void (*body)(tutti_comm *, void *), void *context)
 {
     struct conf_world world = {
         .ranks = ranks, .size = size, .direct = 1, .attach = 1, .body = body, .context = context};
@@ -159,7 +159,7 @@ static void test_meshes(void)
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
         struct trial trial = meshes[i].trial;
         if (trial.mesh == NULL) trial.mesh = "";
-        run(i % 4 == 2 ? CONF_PROCESSES : CONF_THREADS, meshes[i].size, run_trial, &trial);
+        run(i % 4 == 2 ? WORLD_PROCESSES : WORLD_THREADS, meshes[i].size, run_trial, &trial);
     }
 }
 
@@ -179,7 +179,7 @@ static void test_wide(void)
                   {8, {.mesh = "data=2,tensor=4", .heads = 8, .zero = 3}}};
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
         struct trial trial = meshes[i].trial;
-        run(i % 4 == 2 ? CONF_PROCESSES : CONF_THREADS, meshes[i].size, meshes[i].size == 1 ? run_alone : run_trial,
+        run(i % 4 == 2 ? WORLD_PROCESSES : WORLD_THREADS, meshes[i].size, meshes[i].size == 1 ? run_alone : run_trial,
             &trial);
     }
 }
@@ -208,7 +208,7 @@ static void test_saved(void)
     for (int i = 0; i < SAVES; i++) {
         struct trial trial = saves[i].trial;
         trial.until = 2;
-        run(i % 2 ? CONF_PROCESSES : CONF_THREADS, saves[i].size, run_trial, &trial);
+        run(i % 2 ? WORLD_PROCESSES : WORLD_THREADS, saves[i].size, run_trial, &trial);
         CHECK_THAT(same_file("one", trial.save, "model.safetensors") &&
                        same_file("one", trial.save, "optimizer.safetensors"),
                    "mesh %s, zero %lld: other checkpoints than one rank", trial.mesh, (long long)trial.zero);
@@ -218,7 +218,7 @@ static void test_saved(void)
         struct trial trial = saves[next].trial;
         trial.save = saves[i].trial.save;
         trial.resume = 1;
-        run(i % 2 ? CONF_THREADS : CONF_PROCESSES, saves[next].size, run_trial, &trial);
+        run(i % 2 ? WORLD_THREADS : WORLD_PROCESSES, saves[next].size, run_trial, &trial);
     }
 }
 
@@ -306,10 +306,10 @@ static void test_bad(void)
                         {"data=3", 4, 4, 1, TUTTI_ERR_ARGUMENT,
                          "sequence: rows are shared out among ranks along tensor; give a mesh with tensor=2 or more"},
                         {"tensor=3", 1, 0, 0, TUTTI_ERR_ARGUMENT, "tensor=3: 1 width grain goes to 1 rank"}};
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) run(CONF_THREADS, 3, run_bad, &bad[i]);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) run(WORLD_THREADS, 3, run_bad, &bad[i]);
     struct bad allowed = {
         "tensor=2", 4, 1, 0, TUTTI_ERR_ARGUMENT, "tensor=2: 1 width grain goes to 1 rank; --width-grains 2 allows it"};
-    run(CONF_THREADS, 2, run_bad, &allowed);
+    run(WORLD_THREADS, 2, run_bad, &allowed);
 }
 
 int main(void)
@@ -322,12 +322,12 @@ int main(void)
     conf_begin();
     CHECK_THAT(mkdtemp(folder) != NULL && alone != MAP_FAILED, "a folder and memory");
     test_wide();
-    run(CONF_THREADS, 1, run_alone, &one);
+    run(WORLD_THREADS, 1, run_alone, &one);
     test_meshes();
     test_saved();
-    for (int who = 0; who < 4; who += 3) run(CONF_THREADS, 4, run_stopped, &who);
-    run(CONF_THREADS, 4, run_shrunk, &plain);
-    run(CONF_PROCESSES, 4, run_shrunk, &shared);
+    for (int who = 0; who < 4; who += 3) run(WORLD_THREADS, 4, run_stopped, &who);
+    run(WORLD_THREADS, 4, run_shrunk, &plain);
+    run(WORLD_PROCESSES, 4, run_shrunk, &shared);
     test_bad();
     snprintf(command, sizeof command, "rm -rf %s", folder);
     CHECK_THAT(system(command) == 0, "%s", command);

@@ -181,7 +181,7 @@ static void run_unsaved(tutti_comm *comm, void *context)
     tutti_trainer_free(trainer);
 }
 
-static void run(enum conf_ranks ranks, int size, void (*body)(tutti_comm *, void *), void *context)
+static void run(enum world_ranks ranks, int size, void (*body)(tutti_comm *, void *), void *context)
 {
     struct conf_world world = {
         .ranks = ranks, .size = size, .direct = 1, .attach = 1, .body = body, .context = context};
@@ -203,16 +203,16 @@ static void test_saved(void)
                             {"zero3", 3, 0, 3, NULL},
                             {"hybrid", 3, 0, 3, "data=2,shard=2"}};
     for (int i = 0; i < 5; i++) {
-        run(i % 2 ? CONF_PROCESSES : CONF_THREADS, i == 4 ? 4 : 2 + i % 2, run_saved, &saves[i]);
+        run(i % 2 ? WORLD_PROCESSES : WORLD_THREADS, i == 4 ? 4 : 2 + i % 2, run_saved, &saves[i]);
         CHECK_THAT(same_file(saves[0].name, saves[i].name, "step-00000003/model.safetensors") &&
                        same_file(saves[0].name, saves[i].name, "step-00000003/optimizer.safetensors"),
                    "%s makes other checkpoints", saves[i].name);
     }
     for (int i = 0; i < 5; i++) { /* on another number of ranks, with the next stage */
         struct saved again = {saves[i].name, (saves[i].zero + 1) % 4, 1, STEPS, NULL};
-        run(i % 2 ? CONF_THREADS : CONF_PROCESSES, 3 - i % 3, run_saved, &again);
+        run(i % 2 ? WORLD_THREADS : WORLD_PROCESSES, 3 - i % 3, run_saved, &again);
     }
-    run(CONF_THREADS, 3, run_unsaved, NULL);
+    run(WORLD_THREADS, 3, run_unsaved, NULL);
 }
 
 /* ---- Which ----------------------------------------------------------------------------------------------------- */
@@ -228,13 +228,13 @@ static void test_some(void)
                                     {1, 2, 1, "sgd", NULL, 0, 0}};
     static const int sizes[] = {1, 2, 3, 5, 8};
     for (int i = 5; i-- > 0;) {
-        run(CONF_THREADS, 1, run_alone, &trials[i]);
-        for (int k = 0; k < 5; k += 1 + SANITIZED) run(CONF_THREADS, sizes[k], run_all, &trials[i]);
-        run(CONF_PROCESSES, 2 + i % 2, run_all, &trials[i]);
+        run(WORLD_THREADS, 1, run_alone, &trials[i]);
+        for (int k = 0; k < 5; k += 1 + SANITIZED) run(WORLD_THREADS, sizes[k], run_all, &trials[i]);
+        run(WORLD_PROCESSES, 2 + i % 2, run_all, &trials[i]);
         if (trials[i].fast) continue;
         struct trial hybrid = trials[i];
         hybrid.mesh = i == 0 ? "data=2,shard=2" : "data=2,shard=3";
-        run(CONF_THREADS, i == 0 ? 4 : 6, run_all, &hybrid);
+        run(WORLD_THREADS, i == 0 ? 4 : 6, run_all, &hybrid);
     }
     test_saved(); /* of the first trial, the last that was run alone */
 }

@@ -13,18 +13,18 @@ static void test_full(void)
         for (int64_t passes = 1; passes <= 4; passes++)
             for (int64_t threads = 1; threads <= 2; threads++) {
                 struct trial trial = {0, passes, threads, "adamw", NULL, grains, 500};
-                run(CONF_THREADS, 1, run_alone, &trial);
-                for (int size = 1; size <= 8; size++) run(CONF_THREADS, size, run_all, &trial);
-                run(CONF_PROCESSES, 3, run_all, &trial);
+                run(WORLD_THREADS, 1, run_alone, &trial);
+                for (int size = 1; size <= 8; size++) run(WORLD_THREADS, size, run_all, &trial);
+                run(WORLD_PROCESSES, 3, run_all, &trial);
                 static const char *const meshes[] = {"data=2,shard=2", "data=3,shard=2", "data=2,shard=3",
                                                      "data=2,shard=4"};
                 static const int ranks[] = {4, 6, 6, 8};
                 for (int i = 0; i < 4; i++) {
                     trial.mesh = meshes[i];
-                    run(CONF_THREADS, ranks[i], run_all, &trial);
+                    run(WORLD_THREADS, ranks[i], run_all, &trial);
                 }
             }
     struct trial usual = {0, 1, 1, "adamw", NULL, 0, 0};
-    run(CONF_THREADS, 1, run_alone, &usual);
+    run(WORLD_THREADS, 1, run_alone, &usual);
     test_saved();
 }

@@ -311,7 +311,7 @@ static void run_refused(tutti_comm *comm, void *context)
     tutti_free(comm, list.memory);
 }
 
-static void run(enum conf_ranks ranks, int size, void (*body)(tutti_comm *, void *), void *context)
+static void run(enum world_ranks ranks, int size, void (*body)(tutti_comm *, void *), void *context)
 {
     struct conf_world world = {
         .ranks = ranks, .size = size, .direct = 1, .attach = 1, .body = body, .context = context};
@@ -325,12 +325,12 @@ int main(void)
     enum { TRIALS = sizeof trials / sizeof *trials };
     conf_begin();
     for (int i = 0; i < TRIALS; i++) {
-        for (int size = 1; size <= (SANITIZED ? 4 : 6); size++) run(CONF_THREADS, size, run_same, &trials[i]);
-        run(CONF_PROCESSES, 2 + i % 2, run_same, &trials[i]);
+        for (int size = 1; size <= (SANITIZED ? 4 : 6); size++) run(WORLD_THREADS, size, run_same, &trials[i]);
+        run(WORLD_PROCESSES, 2 + i % 2, run_same, &trials[i]);
     }
     for (size_t count = 0; count <= 3; count++)
-        for (int size = 1; size <= 4; size++) run(CONF_THREADS, size, run_few, &count);
-    for (int size = 1; size <= 6; size++) run(CONF_THREADS, size, run_owners, NULL);
-    run(CONF_THREADS, 2, run_refused, NULL);
+        for (int size = 1; size <= 4; size++) run(WORLD_THREADS, size, run_few, &count);
+    for (int size = 1; size <= 6; size++) run(WORLD_THREADS, size, run_owners, NULL);
+    run(WORLD_THREADS, 2, run_refused, NULL);
     return check_end();
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "world.h"
+#include "harness.h"
 
 #include <dirent.h>
 #include <pthread.h>

@@ -4,8 +4,8 @@
  * test: world_fork gives a child an alarm, and world_await gives up on all that have not ended in time. In a child the ranks
  * are made in one of five ways. fault.h, conformance_world.h and ranks.h say what ranks do there, and what they report.
  */
-#ifndef TESTS_WORLD_H
-#define TESTS_WORLD_H
+#ifndef TESTS_HARNESS_H
+#define TESTS_HARNESS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,10 +18,10 @@ enum { WORLD_MOST = 128 };
 enum world_ranks {
     WORLD_THREADS,   /* tutti_main with TUTTI_RANKS */
     WORLD_PROCESSES, /* each joins by itself */
-    WORLD_JOINED,    /* threads of one process, each joins by itself; not under the thread sanitizer, which cannot follow
+    WORLD_JOINED,   /* threads of one process, each joins by itself; not under the thread sanitizer, which cannot follow
                            ranks that map the same memory at several places of one process */
-    WORLD_PAIRS,     /* processes of two threads, by tutti_main; sizes that are odd: one thread each */
-    WORLD_SIMULATED  /* tutti_sim_run: one thread, simulated time */
+    WORLD_PAIRS,    /* processes of two threads, by tutti_main; sizes that are odd: one thread each */
+    WORLD_SIMULATED /* tutti_sim_run: one thread, simulated time */
 };
 /* "threads of processes" */
 const char *world_ranks_name(enum world_ranks ranks);
