@@ -9,7 +9,7 @@
  */
 #define TUTTI_NO_CALL_SITES
 #include "train/ddp.h"
-#include "train/agree.h"
+#include "train/train_agree.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"

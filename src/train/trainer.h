@@ -10,9 +10,9 @@
 #define TTI_TRAIN_TRAINER_H
 
 #include "collective/api/inside.h"
-#include "train/agree.h"
 #include "train/micro.h"
 #include "train/tie.h"
+#include "train/train_agree.h"
 #include "train/trainer_mesh.h"
 #include "train/trainer_pipeline.h"
 #include "train/trainer_server.h"

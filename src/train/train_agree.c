@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define TUTTI_NO_CALL_SITES
-#include "train/agree.h"
+#include "train/train_agree.h"
 
 #include "collective/api/inside.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TTI_TRAIN_AGREE_H
-#define TTI_TRAIN_AGREE_H
+#ifndef TTI_TRAIN_TRAIN_AGREE_H
+#define TTI_TRAIN_TRAIN_AGREE_H
 
 #include <tutti/tutti.h>
 
