@@ -101,7 +101,7 @@ int main(void)
     for (int size = 1; size <= 3; size += 2)
         for (size_t i = 0; i < 2; i++) {
             struct conf_world world = {
-                .ranks = CONF_THREADS, .size = size, .direct = 1, .attach = 1, .body = run, .context = &dropouts[i]};
+                .ranks = WORLD_THREADS, .size = size, .direct = 1, .attach = 1, .body = run, .context = &dropouts[i]};
             conf_world_run(&world);
         }
     return check_end();
