@@ -222,7 +222,8 @@ tutti_status tti_cuda_stream_check(struct tti_stream *stream, tutti_error *error
 {
     struct tti_cuda_device *device = device_of(stream);
     int capturing = 0;
-    if (!stream->adopted && atomic_load_explicit(&stream->shown, memory_order_relaxed) == 0) return TUTTI_OK;
+    if (!tti_stream_is_shown(stream) || atomic_load_explicit(&stream->checked, memory_order_relaxed) != 0)
+        return TUTTI_OK;
     int code = tti_cuda_enter(device);
     if (code == TTI_CUDA_OK) {
         code = device->cuda->stream_capturing(stream->native, &capturing);

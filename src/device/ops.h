@@ -79,6 +79,7 @@ struct tti_stream {
     _Atomic uint64_t put, passed; /* how much work was put and has ended, if the device counts it */
     bool adopted;                 /* the caller's own: never destroyed here */
     _Atomic uint32_t shown;       /* its native form was given out: others may put work on it that is not seen here */
+    _Atomic uint32_t checked;     /* the call that puts work on it now has found that it is not being captured */
     _Atomic uint32_t ended;       /* it was freed, or its device was shut */
     _Atomic uint32_t lost; /* its work had not ended then, and may never end: memory that the work uses is not freed */
     _Atomic uint32_t given_up;  /* nothing more is put on it, and its guards are called; after that */

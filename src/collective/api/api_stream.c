@@ -464,6 +464,20 @@ static tutti_status run(struct tti_op *op, struct tti_turn *turn, tutti_op *hand
     return handle != NULL ? start(started, handle, prepares) : issue(started, true);
 }
 
+/* The caller puts nothing on the stream during the call, nor captures it: what was checked at its beginning holds to its end. The
+ * driver is asked once. */
+static tutti_status run_checked(struct tti_op *op, struct tti_turn *turn, tutti_op *handle)
+{
+    struct tti_stream *stream = turn->called_on;
+    if (!tti_stream_is_shown(stream)) return run(op, turn, handle);
+    tti_object_keep(&stream->object); /* the op may end meanwhile */
+    atomic_store_explicit(&stream->checked, 1, memory_order_relaxed);
+    tutti_status status = run(op, turn, handle);
+    atomic_store_explicit(&stream->checked, 0, memory_order_relaxed);
+    tti_object_give(&stream->object);
+    return status;
+}
+
 tutti_status tti_stream_op_run(struct tti_op *op, tutti_op *handle)
 {
     tutti_comm *comm = op->comm;
@@ -473,7 +487,7 @@ tutti_status tti_stream_op_run(struct tti_op *op, tutti_op *handle)
     if (waits && tti_is_in_callback()) return tti_callback_refuse(comm, op->shape.kind);
     struct tti_turn *turn = make_turn(op, &error);
     if (turn == NULL) return refuse(comm, op->shape.kind, &error);
-    if (!grouped) return run(op, turn, handle);
+    if (!grouped) return run_checked(op, turn, handle);
     tutti_status status = comm->queue.streams == NULL ? make_data(comm, turn->called_on) : TUTTI_OK;
     if (status == TUTTI_OK) status = tti_group_note(op, turn, handle);
     if (status != TUTTI_OK) tti_turn_drop(turn);
