@@ -9,6 +9,7 @@
 #include "base/options.h"
 #include "base/status.h"
 #include "collective/comm/comm.h"
+#include "collective/comm/epoch.h"
 #include "nn/pass.h"
 #include "train/ddp.h"
 #include "train/ledger.h"
@@ -435,6 +436,14 @@ tutti_status tti_trainer_assemble(struct tutti_trainer *t, tutti_error *error)
     return TUTTI_OK;
 }
 
+/* Frees a trainer that could not be made. If that was because a rank was lost, others may have made theirs and wait for
+ * this rank in a comm of its mesh: they must not take it for one that has left. */
+static void give_up(struct tutti_trainer *t, tutti_comm *comm)
+{
+    if (t->heals && (tti_comm_is_broken(comm) || tti_epoch_has_loss(comm))) tti_epoch_give_up(comm);
+    tutti_trainer_free(t);
+}
+
 static tutti_status create(tutti_comm *comm, const tutti_train_options *options, tutti_trainer **trainer,
                            tutti_error *error)
 {
@@ -453,7 +462,7 @@ static tutti_status create(tutti_comm *comm, const tutti_train_options *options,
     tutti_status status = options->server > 0 ? tti_trainer_server_create(made, error)
                                               : tti_trainer_assemble(made, error);
     if (status != TUTTI_OK)
-        tutti_trainer_free(made);
+        give_up(made, comm);
     else
         *trainer = made;
     return status;

@@ -55,6 +55,31 @@ for transport in shm tcp; do
     matches "threads, $transport: after" '^step 5: 6 ranks, epoch 1$' "$OUT"
 done
 
+# A thread that does not rebuild but leaves, when the other one of its process waits for it: that one is told, and the job ends.
+cat >sibling.c <<'C'
+#include <signal.h>
+#include <tutti/tutti.h>
+#include <unistd.h>
+static int work(tutti_comm *world, int argc, char **argv)
+{
+    tutti_comm *next;
+    (void)argc, (void)argv;
+    if (tutti_barrier(world) == TUTTI_OK && tutti_rank(world) == 0) raise(SIGKILL);
+    while (tutti_barrier(world) == TUTTI_OK) {}
+    if (tutti_rank(world) == 2) return usleep(100000), 1; /* before or after the other one has begun to wait */
+    return tutti_comm_rebuild(world, &next) == TUTTI_OK ? 0 : tutti_explain(world, stderr);
+}
+int main(int argc, char **argv) { return tutti_main(work, argc, argv); }
+C
+if [ -z "$SANITIZE" ]; then
+    compile sibling
+    for transport in shm tcp; do
+        TUTTI_RANKS=2 tool run -n 2 --max-restarts 3 --transport $transport --no-prefix ./sibling
+        check "a thread that leaves, $transport: status" 1 "$STATUS"
+        matches "a thread that leaves, $transport: the other is told" 'comm_rebuild: rank 2 has left, and a world is rebuilt with all' "$ERR"
+    done
+fi
+
 # The budget, programs that do not rebuild, worlds that are whole, and launchers that start nothing again.
 cat >bad.c <<'C'
 #include <signal.h>

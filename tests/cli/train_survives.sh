@@ -47,6 +47,9 @@ drill kill=3@update=6 'after step [56], from memory' "${four[@]}" --mesh data=2,
 drill kill=0@gradients=6 'after step 5, from memory' --width-grains 2 --mesh data=2,tensor=2 --sequence
 drill kill=2@update=6 'after step [456], from memory' --zero 2 --accumulate 2
 TUTTI_RANKS=2 drill kill=5@update=6 'after step [456], from memory' --zero 1
+for _ in 1 2 3; do # some ranks may not have made their trainers when the first one dies
+    TUTTI_RANKS=2 TUTTI_TRANSPORT=tcp drill kill=0@gradients=1 'from the start' --mesh data=4,shard=2 --zero 2
+done
 for i in $(seq 80); do echo "$((i * 7 % 13)),$((i % 3)),$((i * i % 7))"; done >table.csv
 gpt=("${SMALL[@]}")
 SMALL=(--data table.csv --layers 2 --width 8 --batch 8 --steps 12 --val-every 4) MODEL=mlp

@@ -521,6 +521,7 @@ static void lose_comms(tutti_comm *world)
 static void lose_rank(void *argument)
 {
     struct rank_task *rank = argument;
+    tti_rebuild_miss(rank->comm, true);
     lose_comms(rank->comm);
     rank->lost = true;
 }
@@ -551,6 +552,7 @@ static void *run_rank(void *argument)
     rank->comm->traits.of_main = true;
     rank->result = rank->work(rank->comm, rank->argc, rank->argv);
     pthread_cleanup_pop(0);
+    tti_rebuild_miss(rank->comm, false);
     tutti_status left;
     rank->result = tti_rank_end(rank->comm, rank->result, &left);
     return NULL;

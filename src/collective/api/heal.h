@@ -46,6 +46,10 @@ tutti_status tti_join_job(const struct tti_cluster_launch *launch, const tutti_o
 tutti_status tti_join_waiting(const tutti_launch *launch, const tutti_options *options, int ranks, tutti_comm **world,
                               tutti_error *error);
 
+/* Notes that a thread of this process has ended its work, after leaving or not: the others must not wait for it in
+ * tutti_comm_rebuild. */
+void tti_rebuild_miss(const tutti_comm *world, bool lost);
+
 /* Makes a world of this process alone, with so many ranks, each for a thread to use (api_join.c). */
 tutti_status tti_join_alone(const tutti_options *options, int ranks, tutti_comm **comms, tutti_error *error);
 

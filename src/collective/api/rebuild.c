@@ -29,9 +29,12 @@ struct rebuild {
     uint32_t epoch; /* the epoch that it ends */
     int ranks;      /* ranks of this process */
     int came, users;
-    bool whole;      /* no rank of the process has seen its comm broken */
-    tti_bell done;   /* 0: not yet */
-    tti_bell seated; /* ranks that have made their side of the new comm, or have failed to */
+    int gone;          /* ranks whose threads have ended, and that will not come */
+    int missing;       /* one of them */
+    bool missing_lost; /* it ended without leaving */
+    bool whole;        /* no rank of the process has seen its comm broken */
+    tti_bell done;     /* 0: not yet */
+    tti_bell seated;   /* ranks that have made their side of the new comm, or have failed to */
     struct tti_cluster *cluster;
     tutti_error error;          /* set if there is none */
     struct tti_arena *arenas[]; /* [ranks] the arenas that they use from now on */
@@ -53,27 +56,33 @@ static int ranks_each(const tutti_comm *comm)
     return cluster != NULL ? cluster->ranks_each : comm->world->size / comm->world->process_count;
 }
 
-static struct rebuild *find(const tutti_comm *comm)
+static struct rebuild *find(const tutti_comm *comm, uint32_t epoch)
 {
     struct rebuild *each = first;
-    while (each != NULL && (each->epoch != comm->traits.era.made || strcmp(each->job, comm->world->job) != 0 ||
-                            each->came == each->ranks))
+    while (each != NULL &&
+           (each->epoch != epoch || strcmp(each->job, comm->world->job) != 0 || each->came == each->ranks))
         each = each->next;
     return each;
 }
 
-static struct rebuild *add(const tutti_comm *comm)
+static struct rebuild *add(const tutti_comm *comm, uint32_t epoch)
 {
     int ranks = ranks_each(comm);
     struct rebuild *made = tti_calloc(1, sizeof *made + (size_t)ranks * sizeof *made->arenas);
     if (made == NULL) return NULL;
     snprintf(made->job, sizeof made->job, "%s", comm->world->job);
-    made->epoch = comm->traits.era.made;
+    made->epoch = epoch;
     made->ranks = ranks;
     made->whole = true;
     made->next = first;
     first = made;
     return made;
+}
+
+static struct rebuild *find_or_add(const tutti_comm *comm, uint32_t epoch)
+{
+    struct rebuild *found = find(comm, epoch);
+    return found != NULL ? found : add(comm, epoch);
 }
 
 static int index_of(const tutti_comm *comm, int ranks)
@@ -85,8 +94,7 @@ static int index_of(const tutti_comm *comm, int ranks)
 static struct rebuild *enter(const tutti_comm *comm, bool *last)
 {
     tti_lock(&lock);
-    struct rebuild *rebuild = find(comm);
-    if (rebuild == NULL) rebuild = add(comm);
+    struct rebuild *rebuild = find_or_add(comm, comm->traits.era.made);
     if (rebuild != NULL) {
         rebuild->users++;
         rebuild->arenas[index_of(comm, rebuild->ranks)] = comm->world->arena;
@@ -97,15 +105,71 @@ static struct rebuild *enter(const tutti_comm *comm, bool *last)
     return rebuild;
 }
 
+/* Frees it if no rank uses it, or will. The lock is held. */
+static void drop(struct rebuild *rebuild, bool unused)
+{
+    struct rebuild **link = &first;
+    if (!unused) return;
+    while (*link != rebuild) link = &(*link)->next;
+    *link = rebuild->next;
+    tti_free(rebuild);
+}
+
 static void quit(struct rebuild *rebuild)
 {
     tti_lock(&lock);
-    bool last = --rebuild->users == 0;
-    struct rebuild **link = &first;
-    while (last && *link != rebuild) link = &(*link)->next;
-    if (last) *link = rebuild->next;
+    drop(rebuild, --rebuild->users == 0);
     tti_unlock(&lock);
-    if (last) tti_free(rebuild);
+}
+
+void tti_rebuild_miss(const tutti_comm *world, bool lost)
+{
+    const struct tti_rank_epoch *epoch = world->traits.era.rank;
+    if (epoch == NULL || ranks_each(world) < 2 || !tutti_comm_can_rebuild(world)) return;
+    tti_lock(&lock);
+    struct rebuild *rebuild = find_or_add(world, atomic_load_explicit(&epoch->now, memory_order_acquire));
+    if (rebuild != NULL) {
+        rebuild->missing = world->rank;
+        rebuild->missing_lost = lost;
+        drop(rebuild, ++rebuild->gone == rebuild->ranks);
+    }
+    tti_unlock(&lock);
+}
+
+static tutti_status tell(tutti_comm *comm, const tutti_error *error)
+{
+    if (error->system_errno == TTI_WORLD_WHOLE)
+        return tti_comm_refuse(comm, TTI_COMM_REBUILD, TUTTI_ERR_ARGUMENT,
+                               "comm_rebuild: this comm is whole, and all its %d ranks are there: nothing changes; to "
+                               "give it up nevertheless, call tutti_comm_revoke first",
+                               comm->size);
+    tti_comm_refuse(comm, TTI_COMM_REBUILD, error->status, "comm_rebuild: %s", error->text);
+    tti_comm_blame(comm, error->peer);
+    return error->status;
+}
+
+static tutti_status refuse_left(tutti_comm *comm, int rank)
+{
+    tti_comm_refuse(comm, TTI_COMM_REBUILD, TUTTI_ERR_JOIN,
+                    "comm_rebuild: rank %d has left, and a world is rebuilt with all its ranks; those that are left "
+                    "can go on with tutti_comm_shrink",
+                    rank);
+    tti_comm_blame(comm, rank);
+    return TUTTI_ERR_JOIN;
+}
+
+/* Refuses ranks that will not come back: they have ended for good, or have left. Some may have left because of the
+ * first one. */
+static tutti_status check_ranks(tutti_comm *comm, const struct tti_board *board)
+{
+    tutti_error error = {.rank = comm->rank, .peer = -1};
+    if (tti_board_excluded(board) || tti_board_ended(board, 0) >= 0) {
+        tti_board_check(board, &error);
+        return tell(comm, &error);
+    }
+    for (int rank = 0; rank < comm->size; rank++)
+        if (rank != comm->rank && comm->peers->presence(comm, rank) == TTI_PEER_LEFT) return refuse_left(comm, rank);
+    return TUTTI_OK;
 }
 
 /* Returns true if a thread of this process was seen to have ended, so that it will not come. */
@@ -126,10 +190,12 @@ static tutti_status await_siblings(tutti_comm *comm, struct rebuild *rebuild, co
     while (atomic_load_explicit(&rebuild->done, memory_order_acquire) == 0) {
         tti_bell_sleep(&rebuild->done, 0, LOOK_MS * MS, false);
         tti_lock(&lock);
-        bool complete = rebuild->came == rebuild->ranks;
-        bool late = !complete && (tti_now_ns() >= until_ns || has_lost_sibling(comm, rebuild->ranks));
+        bool complete = rebuild->came == rebuild->ranks, left = rebuild->gone > 0 && !rebuild->missing_lost;
+        bool gone = rebuild->gone > 0 || has_lost_sibling(comm, rebuild->ranks);
+        bool late = !complete && (gone || tti_now_ns() >= until_ns);
         tti_unlock(&lock);
         if (!late) continue;
+        if (left) return refuse_left(comm, rebuild->missing);
         tti_board_end(options->board, options->job, board, (int)options->rank);
         return tti_comm_refuse(comm, TTI_COMM_REBUILD, TUTTI_ERR_PEER_LOST,
                                "comm_rebuild: a rank that is a thread of this process, as rank %d is, has ended or did "
@@ -152,18 +218,6 @@ static tutti_status join_again(tutti_comm *comm, struct rebuild *rebuild, int64_
     tutti_status status = tti_launch_read(options, &launch, &rebuild->error); /* as at the start: see api_join.c */
     if (status != TUTTI_OK) return status;
     return tti_join_job_again(&launch, options, rebuild->ranks, &sequel, &rebuild->cluster, &rebuild->error);
-}
-
-static tutti_status tell(tutti_comm *comm, const tutti_error *error)
-{
-    if (error->system_errno == TTI_WORLD_WHOLE)
-        return tti_comm_refuse(comm, TTI_COMM_REBUILD, TUTTI_ERR_ARGUMENT,
-                               "comm_rebuild: this comm is whole, and all its %d ranks are there: nothing changes; to "
-                               "give it up nevertheless, call tutti_comm_revoke first",
-                               comm->size);
-    tti_comm_refuse(comm, TTI_COMM_REBUILD, error->status, "comm_rebuild: %s", error->text);
-    tti_comm_blame(comm, error->peer);
-    return error->status;
 }
 
 /* Waits until all ranks of the process have the comm: they see each other in it from the moment it is made. */
@@ -223,28 +277,6 @@ static tutti_status check_comm(tutti_comm *comm, tutti_comm **made)
                            "comm_rebuild: this comm of %d ranks was shrunk, and those it had lost are given up; go on "
                            "with tutti_comm_shrink",
                            comm->size);
-}
-
-/* Refuses ranks that will not come back: they have ended for good, or have left. Some may have left because of the
- * first one. */
-static tutti_status check_ranks(tutti_comm *comm, const struct tti_board *board)
-{
-    tutti_error error = {.rank = comm->rank, .peer = -1};
-    if (tti_board_excluded(board) || tti_board_ended(board, 0) >= 0) {
-        tti_board_check(board, &error);
-        return tell(comm, &error);
-    }
-    for (int rank = 0; rank < comm->size; rank++) {
-        if (rank == comm->rank || comm->peers->presence(comm, rank) != TTI_PEER_LEFT) continue;
-        tti_comm_refuse(
-            comm, TTI_COMM_REBUILD, TUTTI_ERR_JOIN,
-            "comm_rebuild: rank %d has left, and a world is rebuilt with all its ranks; those that are left "
-            "can go on with tutti_comm_shrink",
-            rank);
-        tti_comm_blame(comm, rank);
-        return TUTTI_ERR_JOIN;
-    }
-    return TUTTI_OK;
 }
 
 static tutti_status check_launcher(tutti_comm *comm, const struct tti_board *board)
