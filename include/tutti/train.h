@@ -374,8 +374,14 @@ TUTTI_API tutti_status tutti_server_join(tutti_server *server);
  * a worker that was started again calls tutti_server_create meanwhile, and tutti_server_pull after it. The values, and the
  * steps of the others, are as before, and the push is made again. If it fails with ERR_PEER_LOST, since another rank was
  * lost, it can be called on the next world. ERR_UNSUPPORTED: a server was lost, with its part of the parameters. To be
- * called before the old comm is freed. */
+ * called before the old comm is freed.
+ *
+ * Workers can come, too: where processes wait to join (tutti_comm_waiting), one worker calls tutti_server_pause. All pushes
+ * that were not answered, and tutti_server_serve, get ERR_EPOCH then, and all call tutti_comm_grow, and this; a process that
+ * has joined is a worker, and calls what one does that was started again. If tutti_comm_grow fails this is called on the
+ * server's own comm, so that it goes on as it is. */
 TUTTI_API tutti_status tutti_server_renew(tutti_server *server, tutti_comm *comm);
+TUTTI_API tutti_status tutti_server_pause(tutti_server *server);
 
 /* Why the last call has failed; tutti_explain tells it too. */
 TUTTI_API const tutti_error *tutti_server_error(const tutti_server *server);

@@ -91,6 +91,10 @@ tutti_status tti_server_compare(tutti_server *server, tutti_error *error)
 
 static tutti_status make_lists(tutti_server *server, const tutti_server_options *options, tutti_error *error)
 {
+    size_t unused;
+    if (server->rejoined && !server->serves) /* one that has joined the world knows only now that it works */
+        TTI_TRY(tti_list_check_needs(server->parameters, server->count, (struct tti_list_needs){true, false}, &unused,
+                                     error));
     server->starts = tti_calloc(server->count + 1, sizeof *server->starts);
     if (server->starts == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "server: no memory for a list");
     for (size_t i = 0; i < server->count; i++) server->starts[i + 1] = server->starts[i] + server->parameters[i].count;
@@ -194,11 +198,10 @@ static tutti_status make_actors(tutti_server *server, tutti_error *error)
 static tutti_status make(tutti_server *server, const tutti_server_options *options, tutti_error *error)
 {
     struct tti_server_presence all[tutti_size(server->comm)];
-    if (server->heals && tutti_epoch(server->comm) > 0)
-        TTI_TRY(tti_server_find_others(server, all, &server->rejoined, error));
+    if (tutti_epoch(server->comm) > 0) TTI_TRY(tti_server_find_others(server, all, &server->rejoined, error));
     TTI_TRY(tti_agree(server->comm, tti_server_compare(server, error), error));
     TTI_TRY(tti_agree(server->comm, make_lists(server, options, error), error));
-    if (server->rejoined) return tti_server_come_back(server, all, error);
+    if (server->rejoined) return tti_server_come_back(server, all, true, error);
     TTI_TRY(share_values(server, error));
     return make_actors(server, error);
 }
@@ -229,6 +232,7 @@ tutti_status tti_server_create(tutti_comm *comm, const tutti_parameter *paramete
         *made = (tutti_server){.comm = comm,
                                .options = *options,
                                .rank = rank,
+                               .first = workers,
                                .workers = workers,
                                .serves = rank >= workers,
                                .heals = tutti_comm_can_rebuild(comm),

@@ -45,8 +45,10 @@ enum tti_server_what {
     TTI_SERVER_WAIT,   /* from a worker, to the lead, as a commit of nothing: answered when it may go on */
     /* from a server to itself: all actors are there and can be watched; after a rebuild with a byte per worker, 1 if it is here */
     TTI_SERVER_WATCH,
-    /* from a server to itself: answered when all workers have left, or when a rank is lost that may come back */
-    TTI_SERVER_SERVE
+    /* from a server to itself: answered when all workers have left, when a rank is lost that may come back, or when the
+     * server is to pause */
+    TTI_SERVER_SERVE,
+    TTI_SERVER_PAUSE /* from a worker: no update is made until the server is renewed */
 };
 
 /* The head of a request. */
@@ -138,7 +140,9 @@ struct tutti_server {
     tutti_server_options options;
     tutti_optimizer_settings settings;
     tutti_error error;
-    int rank, workers; /* ranks below `workers` are workers */
+    int rank;
+    int first;   /* the rank of the first server; the others follow. All other ranks are workers; new ones lie behind */
+    int workers; /* on a server's rank only its actor changes it */
     bool serves, left;
     bool heals;    /* lost ranks are started again */
     bool rejoined; /* it was created while others had it already, who have renewed it */
@@ -159,7 +163,7 @@ struct tutti_server {
     bool timed;                        /* the timer is set */
     _Atomic(const struct tti_server_watch *) watch; /* is called after each update; NULL: nobody watches */
     tutti_error broken;                             /* set when another server is lost */
-    tutti_error lost; /* set when a rank is lost that may come back, until the server is renewed */
+    tutti_error lost; /* set when a rank is lost that may come back, or to pause, until the server is renewed */
     uint64_t serving; /* the kept request SERVE; 0: none */
     tutti_op ended;   /* the end of its actor */
 };
@@ -204,17 +208,34 @@ tutti_status tti_server_meet(tutti_server *server, const struct tti_server_meeti
 
 /* ---- Between the files -------------------------------------------------------------------------------------------- */
 
-/* Returns the server that leads; the others return the shard of each server, and its part of the tie. */
+/* Return the ranks of servers by their index, of the server that leads, and of workers by their number. */
+static inline int tti_server_rank(const tutti_server *server, int index)
+{
+    return server->first + index;
+}
 static inline int tti_server_lead(const tutti_server *server)
 {
-    return server->workers;
+    return server->first;
 }
+static inline int tti_worker_rank(const tutti_server *server, int worker)
+{
+    return worker < server->first ? worker : worker + server->options.servers;
+}
+/* Returns the number of the worker with that rank; -1: it is a server. */
+static inline int tti_worker_of(const tutti_server *server, int rank)
+{
+    if (rank < server->first) return rank;
+    return rank < server->first + server->options.servers ? -1 : rank - server->options.servers;
+}
+/* Return the shard of each server, and its part of the tie. */
 struct tti_span tti_server_span(const tutti_server *server, int index);
 struct tti_span tti_server_tied(const tutti_server *server, struct tti_span span);
 
 /* server_shard.c: a server's part of the parameters. */
 tutti_status tti_shard_make(tutti_server *server, tutti_error *error);
 void tti_shard_free(tutti_server *server);
+/* Makes room for so many workers. Returns false if there is no memory. */
+bool tti_shard_grow(tutti_server *server, int workers);
 tutti_status tti_shard_stage(tutti_server *server, int worker, const struct tti_server_call *call, const float *data,
                              size_t floats, const char **why);
 /* Adds up the terms, into the gradients of the owned elements; the blocks' sums of squares go to `sums`. */
@@ -229,14 +250,16 @@ tutti_actors_options tti_server_actors_options(const tutti_server *server);
 tutti_status tti_server_make_worker(tutti_server *server, tutti_error *error);
 tutti_status tti_server_actors_failed(tutti_server *server, tutti_status status, tutti_error *error);
 
-/* server_renew.c: goes on after a rebuild. Each rank says if it has the server already, and if it has left; `again`: some rank
- * has it. */
+/* server_renew.c: goes on after a rebuild, or with more workers. Each rank says if it has the server already, if it has left, and
+ * which rank is the first server; `again`: some rank has it. */
 struct tti_server_presence {
-    int32_t has, left;
+    int32_t has, left, first;
 };
 tutti_status tti_server_find_others(tutti_server *server, struct tti_server_presence *all, bool *again,
                                     tutti_error *error);
-tutti_status tti_server_come_back(tutti_server *server, const struct tti_server_presence *all, tutti_error *error);
+/* goes_on: the comm is of a later epoch than the actors, so they are renewed. */
+tutti_status tti_server_come_back(tutti_server *server, const struct tti_server_presence *all, bool goes_on,
+                                  tutti_error *error);
 tutti_status tti_server_renew(tutti_server *server, tutti_comm *comm, tutti_error *error);
 
 /* server_actor.c: starts the actor of a server. */

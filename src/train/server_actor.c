@@ -22,7 +22,9 @@ static tutti_status stage(tutti_server *server, tutti_request *request, const st
     const char *why;
     const float *data = (const float *)(call + 1);
     const size_t floats = (request->bytes - sizeof *call) / sizeof *data;
-    tutti_status status = tti_shard_stage(server, request->rank, call, data, floats, &why);
+    const int worker = tti_worker_of(server, request->rank);
+    if (worker < 0) return refuse_count(request);
+    tutti_status status = tti_shard_stage(server, worker, call, data, floats, &why);
     return status == TUTTI_OK ? tutti_request_answer(request, NULL, 0) : tutti_request_refuse(request, status, why);
 }
 
@@ -98,16 +100,18 @@ static tutti_status serve(tutti_server *server, tutti_request *request)
 
 static tutti_status join(tutti_server *server, tutti_request *request)
 {
-    if (request->rank >= server->workers) return refuse_count(request);
-    tti_lead_join(server, request->rank);
-    const uint64_t done = server->members[request->rank].done;
+    const int worker = tti_worker_of(server, request->rank);
+    if (worker < 0 || worker >= server->workers) return refuse_count(request);
+    tti_lead_join(server, worker);
+    const uint64_t done = server->members[worker].done;
     return tutti_request_answer(request, &done, sizeof done);
 }
 
 static tutti_status handle_leave(tutti_server *server, tutti_request *request)
 {
     tutti_status status = tutti_request_answer(request, NULL, 0);
-    if (request->rank < server->workers) leave(server, request->rank);
+    const int worker = tti_worker_of(server, request->rank);
+    if (worker >= 0 && worker < server->workers) leave(server, worker);
     return status;
 }
 
@@ -134,21 +138,39 @@ static void interrupt(tutti_server *server, const tutti_request *request)
     tti_error_set(&server->lost, TUTTI_ERR_PEER_LOST, 0,
                   "rank %d, a %s, is lost; where it is started again, tutti_comm_rebuild and tutti_server_renew go on: "
                   "%.200s",
-                  request->rank, request->rank < server->workers ? "worker" : "parameter server", request->error->text);
+                  request->rank, tti_worker_of(server, request->rank) >= 0 ? "worker" : "parameter server",
+                  request->error->text);
     tti_lead_interrupt(server, &server->lost);
     answer_serve(server, server->lost.status, server->lost.text);
 }
 
 static tutti_status ended(tutti_server *server, const tutti_request *request)
 {
-    const bool left = request->rank < server->workers && !server->members[request->rank].here;
+    const int worker = tti_worker_of(server, request->rank);
+    const bool left = worker >= 0 && !server->members[worker].here;
+    if (server->lost.status != TUTTI_OK) return TUTTI_OK; /* when the server is renewed it learns who is there */
     if (server->heals && request->error != NULL && !left)
         interrupt(server, request);
-    else if (request->rank < server->workers)
-        leave(server, request->rank);
+    else if (worker >= 0)
+        leave(server, worker);
     else
         lose_server(server, request);
     return TUTTI_OK;
+}
+
+/* Makes no update until the server is renewed; all ranks hear of it. */
+static tutti_status pause_all(tutti_server *server, tutti_request *request)
+{
+    if (server->lost.status == TUTTI_OK) {
+        server->lost = (tutti_error){.rank = server->rank, .peer = request->rank};
+        tti_error_set(&server->lost, TUTTI_ERR_EPOCH, 0,
+                      "rank %d has paused the parameter servers (tutti_server_pause): tutti_comm_grow and "
+                      "tutti_server_renew go on",
+                      request->rank);
+        tti_lead_interrupt(server, &server->lost);
+        answer_serve(server, server->lost.status, server->lost.text);
+    }
+    return tutti_request_answer(request, NULL, 0);
 }
 
 /* ---- The actor ------------------------------------------------------------------------------------------------- */
@@ -158,12 +180,17 @@ static tutti_status ended(tutti_server *server, const tutti_request *request)
 static tutti_status watch_all(tutti_server *server, tutti_actor *self, tutti_request *request)
 {
     const unsigned char *here = (const unsigned char *)request->data + sizeof(struct tti_server_call);
-    const bool again = request->bytes == sizeof(struct tti_server_call) + (size_t)server->workers;
-    for (int w = 0; again && w < server->workers; w++) server->members[w].here = here[w] != 0;
+    const int told = (int)(request->bytes - sizeof(struct tti_server_call));
+    if (told > server->workers && !tti_shard_grow(server, told))
+        return tutti_request_refuse(request, TUTTI_ERR_MEMORY, "server: no memory for more workers");
+    for (int w = 0; w < told; w++) server->members[w].here = here[w] != 0;
     server->lost = (tutti_error){0};
-    for (int r = 0; r < server->workers; r++) TTI_TRY(tutti_actor_watch(self, r, TTI_WORKER_ACTOR));
-    for (int r = server->workers; r < server->workers + server->options.servers; r++)
-        if (r != server->rank) TTI_TRY(tutti_actor_watch(self, r, TTI_SERVER_ACTOR));
+    for (int w = 0; w < server->workers; w++)
+        TTI_TRY(tutti_actor_watch(self, tti_worker_rank(server, w), TTI_WORKER_ACTOR));
+    for (int s = 0; s < server->options.servers; s++) {
+        const int rank = tti_server_rank(server, s);
+        if (rank != server->rank) TTI_TRY(tutti_actor_watch(self, rank, TTI_SERVER_ACTOR));
+    }
     return tutti_request_answer(request, NULL, 0);
 }
 
@@ -184,6 +211,7 @@ static tutti_status dispatch(tutti_server *server, tutti_actor *self, tutti_requ
     case TTI_SERVER_WAIT: return tti_lead_wait(server, request);
     case TTI_SERVER_WATCH: return watch_all(server, self, request);
     case TTI_SERVER_SERVE: return serve(server, request);
+    case TTI_SERVER_PAUSE: return pause_all(server, request);
     }
     return refuse_count(request);
 }

@@ -30,9 +30,10 @@ static const struct tti_server_loss *losses_of(const struct tti_server_commit *c
 static bool fits(const tutti_server *server, const tutti_request *request)
 {
     const struct tti_server_commit *commit = request->data;
-    if (request->rank >= server->workers || request->bytes < sizeof *commit ||
+    const int worker = tti_worker_of(server, request->rank);
+    if (worker < 0 || worker >= server->workers || request->bytes < sizeof *commit ||
         (commit->subtrees == 0) != (commit->call.what != TTI_SERVER_COMMIT) ||
-        commit->subtrees > server->shard.room[request->rank])
+        commit->subtrees > server->shard.room[worker])
         return false;
     if (request->bytes != sizeof *commit + commit->subtrees * sizeof(struct tti_server_subtree) +
                               commit->losses * sizeof(struct tti_server_loss))
@@ -40,6 +41,12 @@ static bool fits(const tutti_server *server, const tutti_request *request)
     for (uint32_t i = 0; i < commit->losses; i++)
         if (losses_of(commit)[i].leaf >= commit->leaves) return false;
     return true;
+}
+
+/* Returns the worker that asks, of which `fits` knows that it is one. */
+static struct tti_server_member *member_of(const tutti_server *server, const tutti_request *request)
+{
+    return &server->members[tti_worker_of(server, request->rank)];
 }
 
 static void forget(struct tti_server_member *member)
@@ -201,8 +208,8 @@ static tutti_status ask_others(tutti_server *server, const void *request, size_t
         const struct tti_span span = tti_server_span(server, s);
         const size_t from = tti_blocks_before(&blocks, span.lo), to = tti_blocks_before(&blocks, span.hi);
         ops[s] = (tutti_op){0};
-        tutti_status status = tutti_actor_ask_start(server->actors, server->workers + s, TTI_SERVER_ACTOR, request,
-                                                    bytes, answers == NULL ? NULL : answers + from,
+        tutti_status status = tutti_actor_ask_start(server->actors, tti_server_rank(server, s), TTI_SERVER_ACTOR,
+                                                    request, bytes, answers == NULL ? NULL : answers + from,
                                                     answers == NULL ? 0 : (to - from) * sizeof *answers, NULL, 0,
                                                     &ops[s]);
         if (first == TUTTI_OK) first = status;
@@ -298,13 +305,18 @@ static void update_together(tutti_server *server)
 
 /* ---- Meeting ------------------------------------------------------------------------------------------------------- */
 
+static int rank_of(const tutti_server *server, const struct tti_server_member *member)
+{
+    return tti_worker_rank(server, (int)(member - server->members));
+}
+
 static void answer_meeting(tutti_server *server, struct tti_server_member **members, size_t count,
                            const struct update *update)
 {
     struct tti_server_done done = {
-        .loss = update->loss, .count = update->rows, .lowest = (int32_t)(members[0] - server->members), .odd = -1};
+        .loss = update->loss, .count = update->rows, .lowest = rank_of(server, members[0]), .odd = -1};
     for (size_t i = count; i-- > 0;)
-        if (members[i]->commit->hash != members[0]->commit->hash) done.odd = (int32_t)(members[i] - server->members);
+        if (members[i]->commit->hash != members[0]->commit->hash) done.odd = rank_of(server, members[i]);
     for (size_t i = 0; i < count; i++) {
         done.step = members[i]->done;
         members[i]->answer = done;
@@ -334,7 +346,7 @@ static void meet(tutti_server *server)
 /* Keeps a commit until it is answered. Returns false if it was refused. */
 static bool keep_commit(tutti_server *server, tutti_request *request, tutti_status *status)
 {
-    struct tti_server_member *member = &server->members[request->rank];
+    struct tti_server_member *member = member_of(server, request);
     *status = TUTTI_OK;
     forget(member);
     member->commit = tti_malloc(1, request->bytes);
@@ -355,7 +367,7 @@ static bool accept_commit(tutti_server *server, tutti_request *request, tutti_st
         *status = tutti_request_refuse(request, TUTTI_ERR_COUNT, "server: this push does not fit the parameters here");
         return false;
     }
-    if (server->members[request->rank].here) return keep_commit(server, request, status);
+    if (member_of(server, request)->here) return keep_commit(server, request, status);
     *status = tutti_request_refuse(request, TUTTI_ERR_ARGUMENT,
                                    "server: this worker has left: tutti_server_join comes before a push");
     return false;
@@ -365,7 +377,7 @@ tutti_status tti_lead_commit(tutti_server *server, tutti_request *request)
 {
     tutti_status status;
     if (!accept_commit(server, request, &status)) return status;
-    struct tti_server_member *member = &server->members[request->rank];
+    struct tti_server_member *member = member_of(server, request);
     member->met = member->commit->subtrees == 0;
     member->pushed = !member->met;
     if (member->met)
@@ -382,7 +394,7 @@ tutti_status tti_lead_wait(tutti_server *server, tutti_request *request)
 {
     tutti_status status;
     if (!accept_commit(server, request, &status)) return status;
-    struct tti_server_member *member = &server->members[request->rank];
+    struct tti_server_member *member = member_of(server, request);
     member->answer = (struct tti_server_done){.step = member->done};
     member->answered = true;
     release(server);
@@ -421,9 +433,9 @@ static void describe_wait(const tutti_server *server, const struct tti_server_me
         text, bytes,
         "server: rank %d waited %lld ms for rank %d, which has made %llu steps; its own are %llu, and it may be "
         "%lld ahead",
-        (int)(waiting - server->members), (long long)waiting->commit->deadline_ms, last,
-        (unsigned long long)(last < 0 ? 0 : server->members[last].done), (unsigned long long)waiting->done,
-        (long long)waiting->commit->ahead);
+        rank_of(server, waiting), (long long)waiting->commit->deadline_ms,
+        last < 0 ? -1 : tti_worker_rank(server, last), (unsigned long long)(last < 0 ? 0 : server->members[last].done),
+        (unsigned long long)waiting->done, (long long)waiting->commit->ahead);
 }
 
 void tti_lead_expire(tutti_server *server, tutti_actor *self)

@@ -68,7 +68,7 @@ tutti_status tti_shard_make(tutti_server *server, tutti_error *error)
 {
     struct tti_shard *shard = &server->shard;
     const struct tti_blocks blocks = {server->starts, server->count};
-    shard->span = tti_server_span(server, server->rank - server->workers);
+    shard->span = tti_server_span(server, server->rank - server->first);
     shard->tied = tti_server_tied(server, shard->span);
     shard->row = shard->span.hi - shard->span.lo + shard->tied.hi - shard->tied.lo;
     shard->blocks = tti_blocks_before(&blocks, shard->span.hi) - tti_blocks_before(&blocks, shard->span.lo);
@@ -85,6 +85,32 @@ tutti_status tti_shard_make(tutti_server *server, tutti_error *error)
                              shard->span.hi - shard->span.lo);
     (void)list_owned(server, shard->owned);
     return tutti_optimizer_create(&server->settings, shard->owned, shard->owned_count, &shard->optimizer, error);
+}
+
+/* Makes a list longer, with zeroes. Returns false, and leaves it, if there is no memory. */
+static bool lengthen(void **list, size_t from, size_t to, size_t bytes)
+{
+    void *longer = tti_calloc(to, bytes);
+    if (longer == NULL) return false;
+    memcpy(longer, *list, from * bytes);
+    tti_free(*list);
+    *list = longer;
+    return true;
+}
+
+bool tti_shard_grow(tutti_server *server, int workers)
+{
+    struct tti_shard *shard = &server->shard;
+    const size_t from = (size_t)server->workers, to = (size_t)workers;
+    void *members = server->members, *staged = shard->staged, *room = shard->room;
+    const bool done = lengthen(&members, from, to, sizeof *server->members) &&
+                      lengthen(&staged, from, to, sizeof *shard->staged) &&
+                      lengthen(&room, from, to, sizeof *shard->room);
+    server->members = members;
+    shard->staged = staged;
+    shard->room = room;
+    if (done) server->workers = workers;
+    return done;
 }
 
 void tti_shard_free(tutti_server *server)

@@ -63,7 +63,7 @@ static tutti_status check_worker(tutti_server *server, const char *call)
     if (!server->serves) return TUTTI_OK;
     return tti_server_fail(server, call, TUTTI_ERR_ARGUMENT, -1,
                            "rank %d is a server: it serves (tutti_server_serve), and the ranks below %d work",
-                           server->rank, server->workers);
+                           server->rank, server->first);
 }
 
 /* ---- Arrays of all elements -------------------------------------------------------------------------------------- */
@@ -92,7 +92,7 @@ tutti_status tti_server_write(tutti_server *server, int index, const float *all)
     for (int s = 0; s < server->options.servers; s++) {
         const struct tti_span span = tti_server_span(server, s);
         const struct tti_server_call call = {.what = TTI_SERVER_WRITE, .index = (uint32_t)index};
-        send_run(&flight, server->workers + s, call, all + span.lo, span.hi - span.lo);
+        send_run(&flight, tti_server_rank(server, s), call, all + span.lo, span.hi - span.lo);
     }
     return land_all(&flight);
 }
@@ -106,7 +106,7 @@ tutti_status tti_server_read(tutti_server *server, int index, float *all)
             const size_t hi = span.hi - lo < TTI_SERVER_CHUNK ? span.hi : lo + TTI_SERVER_CHUNK;
             const struct tti_server_call call = {
                 .what = TTI_SERVER_READ, .index = (uint32_t)index, .from = lo - span.lo, .count = hi - lo};
-            send(&flight, server->workers + s, &call, sizeof call, all + lo, (hi - lo) * sizeof *all);
+            send(&flight, tti_server_rank(server, s), &call, sizeof call, all + lo, (hi - lo) * sizeof *all);
         }
     }
     return land_all(&flight);
@@ -117,7 +117,7 @@ static tutti_status ask_all(tutti_server *server, const char *name, const struct
     struct flight flight = {.server = server, .call = name};
     uint64_t answers[server->options.servers];
     for (int s = 0; s < server->options.servers; s++)
-        send(&flight, server->workers + s, call, sizeof *call, lead == NULL ? NULL : &answers[s],
+        send(&flight, tti_server_rank(server, s), call, sizeof *call, lead == NULL ? NULL : &answers[s],
              lead == NULL ? 0 : sizeof answers[s]);
     TTI_TRY(land_all(&flight));
     if (lead != NULL) *lead = answers[0];
@@ -140,10 +140,10 @@ static tutti_status stage(tutti_server *server, const struct tti_server_push *pu
         for (int s = 0; s < server->options.servers; s++) {
             const struct tti_span span = tti_server_span(server, s), tied = tti_server_tied(server, span);
             struct tti_server_call call = {.what = TTI_SERVER_STAGE, .index = (uint32_t)i};
-            send_run(&flight, server->workers + s, call, push->gradients[i] + span.lo, span.hi - span.lo);
+            send_run(&flight, tti_server_rank(server, s), call, push->gradients[i] + span.lo, span.hi - span.lo);
             if (tied.hi == tied.lo) continue;
             call.from = span.hi - span.lo;
-            send_run(&flight, server->workers + s, call, push->tied[i] + tied.lo, tied.hi - tied.lo);
+            send_run(&flight, tti_server_rank(server, s), call, push->tied[i] + tied.lo, tied.hi - tied.lo);
         }
     return land_all(&flight);
 }
@@ -243,7 +243,7 @@ tutti_status tutti_server_push(tutti_server *server, const tutti_push *push, tut
     TTI_TRY(check_worker(server, "push"));
     TTI_TRY(check_push(server, push));
     TTI_TRY(make_flat(server, "push"));
-    const uint32_t leaf = (uint32_t)server->rank;
+    const uint32_t leaf = (uint32_t)tti_worker_of(server, server->rank);
     const struct tti_server_subtree span = {leaf, leaf + 1};
     const struct tti_server_loss loss = {leaf, push->loss, push->count};
     const struct tti_server_push all = {.push = *push,
@@ -289,6 +289,13 @@ tutti_status tutti_server_leave(tutti_server *server)
     server->left = true;
     const struct tti_server_call call = {.what = TTI_SERVER_LEAVE};
     return ask_all(server, "leave", &call, NULL);
+}
+
+tutti_status tutti_server_pause(tutti_server *server)
+{
+    TTI_TRY(check_worker(server, "pause"));
+    const struct tti_server_call call = {.what = TTI_SERVER_PAUSE};
+    return ask_all(server, "pause", &call, NULL);
 }
 
 tutti_status tutti_server_join(tutti_server *server)
