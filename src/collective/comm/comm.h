@@ -212,7 +212,7 @@ struct tti_errors {
 
 struct tutti_comm {
     const struct tti_peers_ops *peers;
-    const struct tti_provider_ops *provider;
+    const struct tti_host_provider *provider;
     struct tti_world *world;
     int rank, size;
     int job_rank;   /* this rank's number in the world of all hosts */

@@ -185,10 +185,7 @@ static bool fence(struct tti_op *op, int64_t until_ns)
     return busy < 0 || late;
 }
 
-const struct tti_provider_ops tti_provider_net = {
-    .name = "net",
+const struct tti_host_provider tti_provider_net = {
+    .ops = {.name = "net", .progress = progress, .stop = stop, .fence = fence},
     .issue = issue,
-    .progress = progress,
-    .stop = stop,
-    .fence = fence,
 };

@@ -365,10 +365,7 @@ static bool fence(struct tti_op *op, int64_t until_ns)
     return true;
 }
 
-const struct tti_provider_ops tti_provider_shared = {
-    .name = "shared",
+const struct tti_host_provider tti_provider_shared = {
+    .ops = {.name = "shared", .progress = progress, .stop = tti_post_stop, .fence = fence},
     .issue = issue,
-    .progress = progress,
-    .stop = tti_post_stop,
-    .fence = fence,
 };

@@ -80,7 +80,7 @@ tutti_status tti_op_open(struct tti_op *op)
 tutti_status tti_op_progress(void *object)
 {
     struct tti_op *op = object;
-    const struct tti_provider_ops *provider = op->comm->provider;
+    const struct tti_provider_ops *provider = &op->comm->provider->ops;
     tutti_status status;
     do {
         status = provider->progress(op);
@@ -108,9 +108,9 @@ static __attribute__((noinline)) tutti_status await(struct tti_op *op)
 static __attribute__((noinline)) void give_up(struct tti_op *op)
 {
     tutti_comm *comm = op->comm;
-    comm->provider->stop(op);
+    comm->provider->ops.stop(op);
     int64_t until = tti_now_ns() + comm->world->options.fence_ms * 1000000;
-    while (!comm->provider->fence(op, until)) tti_wait_turn();
+    while (!comm->provider->ops.fence(op, until)) tti_wait_turn();
 }
 
 static inline tutti_status run(struct tti_op *op, tutti_op *handle)

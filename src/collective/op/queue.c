@@ -112,7 +112,7 @@ static void finish(struct tti_started *started, tutti_status status)
 
 static const struct tti_provider_ops *provider_of(const struct tti_started *started)
 {
-    return tti_turn_flies(started) ? &started->turn->provider->ops : started->op.comm->provider;
+    return tti_turn_flies(started) ? &started->turn->provider->ops : &started->op.comm->provider->ops;
 }
 
 /* Returns true if the copies of a staged op have ended. They go on after its failure: until they have ended nobody may

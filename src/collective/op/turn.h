@@ -105,9 +105,9 @@ struct tti_turn {
     struct tti_verdict verdict;
 };
 
-/* Carries out ops on streams of a device. `ops.issue` is not used. Only one thread at a time calls it for an op. */
+/* Carries out ops on streams of a device. Only one thread at a time calls it for an op. */
 struct tti_device_provider {
-    struct tti_provider_ops ops; /* for an op that flies: progress (never enters a driver), stop, fence */
+    struct tti_provider_ops ops; /* for an op that flies; progress never enters a driver */
     enum tti_carrier carrier;
     /* Returns true if it can carry out such an op. The answer depends only on what all ranks know alike. */
     bool (*supports)(const struct tti_streams *streams, const struct tti_op *op);
