@@ -67,6 +67,9 @@ if(helper_sources)
     target_link_libraries(tutti_test_helpers PRIVATE tutti_flags tutti_static)
 endif()
 
+file(GLOB sim_job_sources RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS tests/sim_job/*.c)
+list(APPEND sim_job_sources src/cli/job_heal.c)
+
 foreach(source IN LISTS test_sources)
     get_filename_component(name ${source} NAME_WE)
     tutti_test_program(${name} ${source})
@@ -74,6 +77,9 @@ foreach(source IN LISTS test_sources)
     target_link_libraries(${name} PRIVATE tutti_flags tutti_static m)
     if(sanitizers) # their checks take long to optimise; what computes for long lies in the library and in the helpers
         target_compile_options(${name} PRIVATE -O0)
+    endif()
+    if(name STREQUAL test_sim_rebuild) # a job with the launchers' own decisions
+        target_sources(${name} PRIVATE ${sim_job_sources})
     endif()
     if(helper_sources)
         target_link_libraries(${name} PRIVATE tutti_test_helpers)
@@ -97,6 +103,7 @@ endforeach()
 # Every tests/plants/*.sed plants a mistake in one file of the library, which it names, and a program looks for it by seeds of
 # simulated faults (tests/plants/look.c), or the test tests/test_NAME.c must fail with it; what is set as in tests may follow:
 #     # plant: src/FILE.c seeds=400
+#     # plant: src/FILE.c jobs=200: seeds of jobs with their launchers (tests/sim_job), and the file may be the launcher's
 #     # plant: src/FILE.c test=NAME
 #     # ctest: labels=full
 if(NOT sanitizers)
@@ -104,8 +111,8 @@ if(NOT sanitizers)
     set(look tests/plants/look.c src/cli/sim_program.c src/cli/sim_survive.c src/cli/sim_step.c)
     foreach(plant IN LISTS plants)
         get_filename_component(name ${plant} NAME_WE)
-        file(STRINGS ${plant} header LIMIT_COUNT 1 REGEX "^# plant: src/.*\\.c (seeds=[0-9]+|test=[a-z0-9_]+)$")
-        string(REGEX REPLACE "^# plant: (.*) (seeds|test)=(.*)$" "\\1;\\2;\\3" header "${header}")
+        file(STRINGS ${plant} header LIMIT_COUNT 1 REGEX "^# plant: src/.*\\.c (seeds=[0-9]+|jobs=[0-9]+|test=[a-z0-9_]+)$")
+        string(REGEX REPLACE "^# plant: (.*) (seeds|jobs|test)=(.*)$" "\\1;\\2;\\3" header "${header}")
         list(GET header 0 source)
         list(GET header 1 kind)
         list(GET header 2 finds)
@@ -118,6 +125,11 @@ if(NOT sanitizers)
         if(kind STREQUAL "seeds")
             tutti_test_program(plant_${name} ${look} ${planted})
             tutti_test(plant.${name} tests/plants/look.c plant_${name} ${finds})
+        elseif(kind STREQUAL "jobs")
+            set(program ${sim_job_sources})
+            list(REMOVE_ITEM program ${source})
+            tutti_test_program(plant_${name} tests/plants/look_jobs.c ${program} ${planted})
+            tutti_test(plant.${name} tests/plants/look_jobs.c plant_${name} ${finds})
         else()
             tutti_test_program(plant_${name} tests/test_${finds}.c ${planted} $<TARGET_OBJECTS:tutti_test_helpers>)
             target_link_libraries(plant_${name} PRIVATE tutti_test_helpers)

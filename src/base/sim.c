@@ -339,6 +339,11 @@ void tti_sim_task_lead(struct tti_sim_task *task)
     task->leader = task;
 }
 
+struct tti_sim_task *tti_sim_leader(void)
+{
+    return tti_sim->current == NULL ? NULL : tti_sim->current->leader;
+}
+
 void tti_sim_task_kill(struct tti_sim_task *leader)
 {
     for (struct tti_sim_task *task = tti_sim->tasks; task != NULL; task = task->older) {

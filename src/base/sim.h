@@ -127,6 +127,8 @@ void tti_sim_cancel(struct tti_event *event); /* ignores an event that is not du
 /* Tasks; see task.h. */
 struct tti_sim_task *tti_sim_task_start(void *(*body)(void *argument), void *argument);
 void tti_sim_task_join(struct tti_sim_task *task);
+/* Returns the leader of the calling task's group. */
+struct tti_sim_task *tti_sim_leader(void);
 /* Makes a task the leader of a group. Without this a task belongs to the group of the task that started it. */
 void tti_sim_task_lead(struct tti_sim_task *task);
 /* Ends all tasks of a leader's group at once: nothing of them runs any more. They still have to be joined. Must not be

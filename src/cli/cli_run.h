@@ -172,7 +172,8 @@ enum remote_order_kind {
     ORDER_SETTLED, /* rank: an epoch; value: ranks whose ends have numbers up to this one were lost in it */
     ORDER_OVER     /* to a spare host: the job ends and has not needed it */
 };
-enum { ORDER_VERSION = 4 };
+/* A spare host that has heard nothing for a heartbeat and so much more ends. */
+enum { ORDER_VERSION = 4, SPARE_MORE_MS = 900 };
 extern const char *const remote_order_words[];
 struct remote_order {
     enum remote_order_kind kind;

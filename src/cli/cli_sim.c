@@ -74,7 +74,8 @@ static const struct cli_flag sim_flags[] = {
      .offset = SIM_OFFSET(noise),
      .value = "TIME"},
     {.row = {"faults", TUTTI_OPTION_BOOL, "0", 0, 1,
-             "instead of predicting: ranks die in random programs; looks for hangs, disagreements and wrong results"},
+             "instead of predicting: ranks die, and more, in random programs; looks for hangs, disagreements and wrong "
+             "results"},
      .offset = SIM_OFFSET(faults),
      .is_switch = true},
     {.row = {"seeds", TUTTI_OPTION_INT, "1000", 1, 1000000000, "faults: how many programs, from --seed on"},
@@ -94,24 +95,26 @@ static const struct cli_example sim_examples[] = {
     {"tutti sim all_reduce --hosts 512 --ranks-per-host 8 --link 400G:5us --local 50G:1us --bytes 1G",
      "by each algorithm, and which one the library would choose"},
     {"tutti sim broadcast --hosts 64 --sweep --svg broadcast.svg", "over sizes and numbers of hosts, as a picture too"},
-    {"tutti sim --faults --seeds 10000", "10000 programs whose ranks die; says which seeds have gone wrong"},
+    {"tutti sim --faults --seeds 10000", "10000 programs with faults; says which seeds have gone wrong"},
     {NULL, NULL},
 };
 
 const struct cli_page cli_sim_page = {
     .usage = "tutti sim OPERATION|--faults [flags]",
-    .about = "Predicts how long a collective takes on hosts that are not there: the library itself runs, with all its "
-             "ranks in one thread and in simulated time, on hosts and links as described; only the data are left out. "
-             "Prints the time of each algorithm and marks the one that the library chooses.\n\n"
-             "Rates are numbers with k, M, G or T (powers of 1000), times have ns, us, ms or s. The rate of a link is "
-             "in bits per second, as links are named, that of memory in bytes per second; a trailing bit or B says "
-             "otherwise (50GB). Sizes are powers of 1024. A run is reproduced by its seed. tutti bench --list names "
-             "the operations.\n\n"
-             "With --faults each seed is a program instead: 3 to 32 ranks on 1 to 3 hosts, random collectives, links, "
-             "noise, and one to three deaths at any time, agreement and shrink included. Survivors agree, shrink and "
-             "go on. Their data, lost ranks, agreements and epochs are compared, ERR_EXCLUDED may only come to a "
-             "minority between hosts, and whatever takes too long in simulated time is a hang. The status is 1 if "
-             "anything was wrong.",
+    .about =
+        "Predicts how long a collective takes on hosts that are not there: the library itself runs, with all its "
+        "ranks in one thread and in simulated time, on hosts and links as described; only the data are left out. "
+        "Prints the time of each algorithm and marks the one that the library chooses.\n\n"
+        "Rates are numbers with k, M, G or T (powers of 1000), times have ns, us, ms or s. The rate of a link is "
+        "in bits per second, as links are named, that of memory in bytes per second; a trailing bit or B says "
+        "otherwise (50GB). Sizes are powers of 1024. A run is reproduced by its seed. tutti bench --list names "
+        "the operations.\n\n"
+        "With --faults each seed is a program instead: 3 to 32 ranks on 1 to 32 hosts, random collectives, links and "
+        "noise, and among the faults ranks that die, hosts that do not hear each other, connections that end, ranks "
+        "that stand still and clocks that jump, at any time, agreement and shrink included. Survivors agree, shrink, "
+        "renew their comms and go on. Their data, lost ranks, agreements and epochs are compared, ERR_EXCLUDED may "
+        "only come to a minority between hosts, and whatever takes too long in simulated time is a hang. The status "
+        "is 1 if anything was wrong.",
     .examples = sim_examples,
     .flags = sim_flags,
     .operands = true,

@@ -12,7 +12,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-enum { KEY_BYTES = 32, WAITS_MORE_MS = 900 };
+enum { KEY_BYTES = 32 };
 
 extern char **environ;
 
@@ -126,7 +126,7 @@ static char *order(const struct run_values *values, const struct launch *launch,
     tell(stream, "host", host->name);
     if (!host->linked) tell(stream, "folder", folder);
     if (host->slots == 0)
-        tell_number(stream, "waits", heartbeat_ms() + WAITS_MORE_MS);
+        tell_number(stream, "waits", heartbeat_ms() + SPARE_MORE_MS);
     else
         hosts_tell_all(stream, values, launch, host, 0);
     if (fclose(stream) == 0) return text;

@@ -38,6 +38,7 @@ struct job_host {
     bool lost;         /* its reports are ignored */
     bool dropped;      /* all its ranks were killed and the others go on: only the ends of its ranks are read */
     bool empty;        /* its launcher has reported that nothing of the job is left there */
+    bool unheard;      /* it waited, was given ranks, and has not reported since */
     int beat;          /* the last time that it reported */
     int64_t heard_ms;  /* when that report came */
     int64_t gone_ms;   /* its shell has ended, and its ranks have ended by this time; 0: it has not */

@@ -7,7 +7,8 @@
  * A host is lost when its launcher is not heard any more. Invariant: before another host gets its ranks, they have
  * ended. Each launcher reports its time again and again. The answer, which repeats it, extends the lease of its ranks;
  * when the lease runs out, the guard there ends them. Here a host is lost only some time after its lease has run out,
- * counted from the same report.
+ * counted from the same report. A host that waits ends when it hears nothing for a while; so an order to take ranks is
+ * obeyed within that time or never, and the lease begins then.
  */
 #include "cli/cli.h"
 #include "cli/job.h"
@@ -208,6 +209,14 @@ void heal_obey(struct job *job, const struct remote_order *order)
     }
 }
 
+/* Returns when the ranks of a host have ended, if it is not heard any more. */
+static int64_t ended_by_ms(const struct job *job, int host)
+{
+    const struct job_host *of = &job->heal.hosts[host];
+    int64_t limit_ms = of->heard_ms + job->heal.heartbeat_ms + MARGIN_MS;
+    return of->unheard ? limit_ms + job->heal.heartbeat_ms + SPARE_MORE_MS : limit_ms;
+}
+
 /* ---- Hosts ----------------------------------------------------------------------------------------------------- */
 
 /* Sends an order to every host that has ranks. */
@@ -295,6 +304,7 @@ void heal_hear(struct job *job, int host, const struct remote_report *report)
     struct job_host *of = &job->heal.hosts[host];
     if (of->lost && !(of->dropped && report->event == REMOTE_GONE)) return;
     of->heard_ms = job_now_ms();
+    of->unheard = false;
     job->heal.formed |= report->joined != 0;
     switch (report->event) {
     case REMOTE_STARTED: of->begun = true; break;
@@ -334,6 +344,7 @@ static bool replace(struct job *job, int host)
         bool moved = job->launch->place.master_addr != before;
         tell_restart(job, -1, 0, moved ? job->launch->place.master_addr : "");
         of->waits = false;
+        of->unheard = true;
         of->beat = 0;
         of->heard_ms = job_now_ms();
         output_say(job->output, "the ranks of %s are started again on %s (restart %d of %lld)",
@@ -403,7 +414,7 @@ bool heal_host_ended(struct job *job, int host, int wait_status)
     if (of->waits)
         of->lost = true;
     else
-        of->gone_ms = of->empty ? job_now_ms() : of->heard_ms + job->heal.heartbeat_ms + MARGIN_MS;
+        of->gone_ms = of->empty ? job_now_ms() : ended_by_ms(job, host);
     return true;
 }
 
@@ -433,7 +444,7 @@ static void check_host(struct job *job, int host)
     int64_t now = job_now_ms();
     char title[96];
     if (!of->begun || heal_is_apart(job, host) || job->step != STEP_RUN) return;
-    if (of->gone_ms != 0 ? now < of->gone_ms : now < of->heard_ms + job->heal.heartbeat_ms + MARGIN_MS) return;
+    if (now < (of->gone_ms != 0 ? of->gone_ms : ended_by_ms(job, host))) return;
     if (of->gone_ms == 0)
         output_say(job->output, "%s has been silent for %lld ms and is lost",
                    hosts_title(job->launch->hosts, host, title), (long long)(now - of->heard_ms));

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -23,12 +24,63 @@ static _Thread_local uint64_t break_one_in;
 static _Thread_local int64_t break_within_ns;
 static _Thread_local int break_unread, broken;
 
+/* A socket and whose it is. The number may be another file's by now, which its inode tells. */
+struct owned {
+    int fd;
+    ino_t inode;
+    const struct tti_sim_task *leader;
+};
+static _Thread_local struct owned *owned;
+static _Thread_local size_t owned_count, owned_room;
+
 /* A connection that is to end by itself. */
 struct ending {
     struct tti_event event; /* the first member */
     int fd, how, unread;
     int64_t until_ns;
 };
+
+static bool is_open(const struct owned *socket)
+{
+    struct stat about;
+    return fstat(socket->fd, &about) == 0 && S_ISSOCK(about.st_mode) && about.st_ino == socket->inode;
+}
+
+/* Forgets sockets that were closed, and makes room. */
+static bool reserve_owned(void)
+{
+    size_t kept = 0;
+    if (owned_count < owned_room) return true;
+    for (size_t i = 0; i < owned_count; i++)
+        if (is_open(&owned[i])) owned[kept++] = owned[i];
+    owned_count = kept;
+    if (2 * kept < owned_room) return true;
+    size_t room = owned_room == 0 ? 64 : 2 * owned_room;
+    struct owned *more = tti_calloc(room, sizeof *more);
+    if (more == NULL) return owned_count < owned_room;
+    if (kept > 0) memcpy(more, owned, kept * sizeof *more);
+    tti_free(owned);
+    owned = more;
+    owned_room = room;
+    return true;
+}
+
+int tti_sim_own_socket(int fd)
+{
+    struct stat about;
+    if (tti_sim == NULL || fd < 0 || fstat(fd, &about) != 0 || !reserve_owned()) return fd;
+    owned[owned_count++] = (struct owned){.fd = fd, .inode = about.st_ino, .leader = tti_sim_leader()};
+    return fd;
+}
+
+void tti_sim_close_sockets(const struct tti_sim_task *leader)
+{
+    for (size_t i = 0; i < owned_count; i++) {
+        if (owned[i].leader != leader || !is_open(&owned[i])) continue;
+        close(owned[i].fd);
+        owned[i].leader = NULL;
+    }
+}
 
 static socklen_t name_of(uint16_t port, struct sockaddr_un *name)
 {
@@ -61,7 +113,7 @@ int tti_sim_listen(struct tti_address *address)
     while (listens != 0 && errno == EADDRINUSE && address->port == 0 && ++port < PORTS);
     if (listens != 0) return close_failed(fd);
     address->port = (uint16_t)port;
-    return fd;
+    return tti_sim_own_socket(fd);
 }
 
 static void break_off(struct tti_event *event)
@@ -105,7 +157,7 @@ int tti_sim_connect(const struct tti_address *address)
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0 || connect(fd, (struct sockaddr *)&name, length) != 0) return close_failed(fd);
     maybe_break(fd);
-    return fd;
+    return tti_sim_own_socket(fd);
 }
 
 int tti_sim_poll(struct pollfd *set, nfds_t count, int64_t timeout_ns)

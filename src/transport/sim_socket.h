@@ -14,6 +14,12 @@
 int tti_sim_listen(struct tti_address *address);
 int tti_sim_connect(const struct tti_address *address);
 int tti_sim_poll(struct pollfd *set, nfds_t count, int64_t timeout_ns);
+/* Notes that the calling task's group has this socket, so that it ends with the group. Returns the socket. Does nothing
+ * outside of a run. */
+int tti_sim_own_socket(int fd);
+/* Closes the sockets of a group that was killed, as the system does for a process. */
+struct tti_sim_task;
+void tti_sim_close_sockets(const struct tti_sim_task *leader);
 /* Sets that from now on one of so many connections ends by itself within that time; 0: none does. With `unread` it does
  * so only once that many bytes wait at the end that has connected, and these are lost. */
 void tti_sim_break_sockets(uint64_t one_in, int64_t within_ns, int unread);

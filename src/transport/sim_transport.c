@@ -194,7 +194,7 @@ static void part(struct tti_transport *transport, int64_t timeout_ns)
         notify_sent(endpoint);
         doze(endpoint, until - tti_sim_now_ns());
     }
-    if (endpoint->state == OPEN) leave(endpoint, true); /* otherwise it was dropped before */
+    if (endpoint->state == OPEN) leave(endpoint, timeout_ns >= 0); /* otherwise it was dropped before */
     notify_sent(endpoint);
 }
 

@@ -387,7 +387,7 @@ int tti_accept(int listener, struct tti_address *from)
     if (fd < 0) return -1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     if (!from_system(&system.any, from)) memset(from, 0, sizeof *from);
-    return fd;
+    return tti_sim_own_socket(fd);
 }
 
 int tti_connect(const struct tti_address *address)

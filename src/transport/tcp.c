@@ -469,7 +469,7 @@ static void part(struct tti_transport *transport, int64_t timeout_ns)
 {
     struct tti_tcp *tcp = (struct tti_tcp *)transport;
     stop_sink(tcp);
-    part_from_all(tcp, tti_now_ns() + timeout_ns);
+    if (timeout_ns >= 0) part_from_all(tcp, tti_now_ns() + timeout_ns);
     for (int i = 0; i < tcp->connected_count; i++) {
         struct tti_tcp_peer *peer = tcp->peers[tcp->connected[i]];
         tti_tcp_drop_queue(tcp, peer, TUTTI_ERR_TIMEOUT);

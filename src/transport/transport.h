@@ -84,7 +84,7 @@ struct tti_transport_ops {
      * it. */
     bool (*is_delivered)(struct tti_transport *transport);
     /* Tries for at most so long to hand over queued frames, and says goodbye. All peers are lost from then on, without
-     * a call of the sink. */
+     * a call of the sink. A time below 0: without any of that, as if the process had ended. */
     void (*part)(struct tti_transport *transport, int64_t timeout_ns);
     /* Does the same, and frees everything. */
     void (*close)(struct tti_transport *transport, int64_t timeout_ns);

@@ -62,7 +62,7 @@ static tutti_status reach_root(struct tti_join *join, int *fd)
         TTI_TRY(tti_board_check(&join->board, join->error));
         TTI_TRY(tti_apart_poll_meeting(join->apart, join->error));
         if (tti_now_ns() >= join->deadline_ns && !end_root(join)) return nobody_there(join);
-        poll(NULL, 0, pause_ms);
+        tti_poll(NULL, 0, pause_ms);
     }
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "transport/sim_socket.h"
 #include "transport/socket.h"
 #include <errno.h>
 #include <poll.h>
@@ -81,7 +82,7 @@ int tti_wire_listen(const char *job, int type)
     int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return -1;
     if (bind(fd, (struct sockaddr *)&address, length) != 0 || listen(fd, BACKLOG) != 0) return close_failed(fd, errno);
-    return fd;
+    return tti_sim_own_socket(fd);
 }
 
 int tti_wire_connect(const char *job, int type)
@@ -92,7 +93,7 @@ int tti_wire_connect(const char *job, int type)
     if (fd < 0) return -1;
     if (connect(fd, (struct sockaddr *)&address, length) != 0) return close_failed(fd, errno);
     if (!is_mine(fd)) return close_failed(fd, EACCES);
-    return fd;
+    return tti_sim_own_socket(fd);
 }
 
 /* Returns the process that listens; others are not known. */
@@ -131,7 +132,7 @@ int tti_wire_accept(int listener)
 {
     for (int dropped = 0; dropped < DROPPED_AT_ONCE; dropped++) {
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0 && is_mine(fd)) return fd;
+        if (fd >= 0 && is_mine(fd)) return tti_sim_own_socket(fd);
         if (fd >= 0)
             close(fd);
         else if (errno != EINTR && errno != ECONNABORTED)
@@ -166,7 +167,7 @@ static int await_room(int fd, int why, int64_t deadline_ns)
     if (why == ECONNRESET) return EPIPE;
     if (why != ETOOMANYREFS && why != ENOBUFS && why != ENOMEM) return why;
     if (tti_now_ns() >= deadline_ns) return why;
-    poll(NULL, 0, RETRY_MS);
+    tti_poll(NULL, 0, RETRY_MS);
     return 0;
 }
 

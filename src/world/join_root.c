@@ -322,7 +322,7 @@ static nfds_t list_polled(struct root *root)
 /* Does one round: waits until something comes, at most `timeout_ms`, and takes all that has come. */
 static tutti_status turn(struct root *root, int timeout_ms)
 {
-    int ready = poll(root->polled, list_polled(root), timeout_ms);
+    int ready = tti_poll(root->polled, list_polled(root), timeout_ms);
     if (ready < 0 && errno != EINTR) return tti_join_socket_failed(root->join, errno);
     if (ready <= 0) return TUTTI_OK;
     TTI_TRY(let_in(root));
@@ -575,7 +575,7 @@ static tutti_status open_socket(struct tti_join *join, int *listener)
                                  "rank %d of job %s cannot open its socket: a process that does not answer holds the "
                                  "name (ss -xap shows it), maybe another user's; end it, or give the job another name",
                                  tti_join_first(join, 0), join->title);
-        poll(NULL, 0, 1);
+        tti_poll(NULL, 0, 1);
     }
 }
 

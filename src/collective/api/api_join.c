@@ -16,6 +16,7 @@
 #include "collective/peers/net.h"
 #include "collective/peers/posts.h"
 #include "device/open.h"
+#include "transport/socket.h"
 #include "world/board.h"
 #include "world/cluster.h"
 #include "world/launch.h"
@@ -170,7 +171,7 @@ static bool begins_anew(const struct tti_board *board, tutti_error *error)
             return false;
         }
         if (tti_now_ns() >= until_ns) return false;
-        poll(NULL, 0, 1);
+        tti_poll(NULL, 0, 1);
     }
     return true;
 }
@@ -214,8 +215,10 @@ static tutti_status join_cluster(const struct tti_cluster_launch *launch, const 
         bool tells = restarts || tti_board_grows(&board) || tti_board_is_linked(&board);
         if (tells && !tried && status == TUTTI_OK)
             tti_board_form(options->board, launch->job, (*cluster)->local_ranks[0].world->segment->epoch);
-        again = restarts && !tried && status != TUTTI_OK && attempt.sequel.epoch > 0 &&
-                error->system_errno != TTI_WORLD_WHOLE && begins_anew(&board, error);
+        /* on a host that has taken the place of a lost one no world was formed before, but processes were started again */
+        bool formed = attempt.sequel.epoch > 0 || attempt.sequel.generation > 0;
+        again = restarts && !tried && status != TUTTI_OK && formed && error->system_errno != TTI_WORLD_WHOLE &&
+                begins_anew(&board, error);
         tti_board_close(&board);
     }
     return *cluster != NULL ? TUTTI_OK : error->status;

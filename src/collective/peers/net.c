@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/sim.h"
 #include "base/status.h"
+#include "world/cluster.h"
 #include <assert.h>
 #include <string.h>
 #include <unistd.h>
@@ -370,10 +371,21 @@ static void free_kept(struct tti_net *net)
     }
 }
 
+bool tti_net_is_excluded(const struct tti_net *net)
+{
+    const struct tti_cluster *cluster = net->cluster;
+    return cluster != NULL && tti_board_excluded(&cluster->board);
+}
+
+static int64_t parting_ns(const struct tti_net *net)
+{
+    return tti_net_is_excluded(net) ? -1 : (int64_t)CLOSE_MS * 1000000;
+}
+
 void tti_net_part(struct tti_net *net)
 {
     tti_net_lock(net);
-    net->transport->ops->part(net->transport, (int64_t)CLOSE_MS * 1000000);
+    net->transport->ops->part(net->transport, parting_ns(net));
     for (struct tti_lanes *lanes = net->lanes; lanes != NULL; lanes = lanes->next) {
         int rank = lanes->comm->rank;
         tutti_error failure = {.peer = rank};
@@ -389,7 +401,7 @@ void tti_net_release(struct tti_net *net)
     int left = --net->references;
     tti_net_unlock(net);
     if (left > 0) return;
-    net->transport->ops->close(net->transport, (int64_t)CLOSE_MS * 1000000);
+    net->transport->ops->close(net->transport, parting_ns(net));
     free_kept(net);
     TTI_LIST_EACH(link, &net->strays) tti_free(TTI_LIST_OF(link, struct tti_aside, on));
     TTI_TABLE_EACH(place, &net->lost) tti_free(net->lost.values[place]);

@@ -280,6 +280,10 @@ void tti_net_take_strays(struct tti_net *net, struct tti_lanes *lanes);
 /* Notes that a rank is lost, and the reason. */
 void tti_net_lose(struct tti_net *net, int peer, const char *text);
 
+/* Returns true if others go on without this process's host. It does not leave then, but is lost: another process gets its
+ * number, and they wait for that. */
+bool tti_net_is_excluded(const struct tti_net *net);
+
 /* Moves what can be moved; returns true if anything did. Does nothing from within progress(), or if another thread does
  * it. */
 bool tti_net_pump(struct tti_net *net);

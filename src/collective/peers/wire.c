@@ -162,6 +162,7 @@ static void take_leave(tutti_comm *comm, int rank, bool whole)
 static void say_goodbye(tutti_comm *comm, int leaves)
 {
     struct tti_lanes *lanes = comm->lanes;
+    if (tti_net_is_excluded(lanes->net)) return;
     const struct tti_posts *here = comm->memory;
     /* the others learn of a broken comm by the break, which may still be on its way from the rank that broke it */
     bool whole = !tti_comm_is_broken(comm);
