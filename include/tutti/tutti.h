@@ -513,9 +513,10 @@ TUTTI_API tutti_status tutti_reduction_scaled_sum(double factor, tutti_reduction
  * ranks live, and decides. */
 
 /* Tells which ranks of this comm are lost, in order: how many, and the numbers of the first `room` of them. They are
- * those that were lost when the comm broke, the same on every rank (over tcp without tutti run, or with its --nnodes: as
- * far as this rank knows), or those that the last agreement of this rank has found, the same on all ranks. `ranks`
- * may be NULL if `room` is 0. A whole comm has none. */
+ * those that were lost when the comm broke, the same on every rank, or those that the last agreement of this rank has
+ * found, the same on all ranks. Over tcp without tutti run the ranks decide the first, and this call waits for it for up
+ * to 3 s; where others do not answer, it tells what this rank knows. `ranks` may be NULL if `room` is 0. A whole comm has
+ * none. */
 TUTTI_API tutti_status tutti_comm_lost(tutti_comm *comm, int *ranks, int room, int *count);
 
 /* Agrees on the bitwise AND of the values that all ranks give that are not lost, also on a broken comm. All ranks get

@@ -13,11 +13,12 @@ enum { ELEMENTS = 16384, ATTEMPTS = 64, DEADLINE_MS = 10000, LIMIT_MS = 20000, F
 #define LONGEST_NS INT64_C(400000000000) /* longest simulated time of a run in which each op ends by DEADLINE_MS */
 
 struct outcome { /* one agreement and the shrink after it, as seen by the first rank that had it */
-    bool is_known, lost_known, made_known;
+    bool is_known, lost_known, made_known, broke_known;
     bool given_up; /* a rank that has seen a failure has revoked the comm */
-    int rank, lost_rank, made_rank;
+    int rank, lost_rank, made_rank, broke_rank;
     uint64_t all, lost, epoch;
     uint64_t members; /* members of the comm that shrink has made */
+    uint64_t broke;   /* who was lost as the comm broke */
     uint64_t given;   /* ranks that gave "all went well" */
 };
 

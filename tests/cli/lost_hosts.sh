@@ -186,13 +186,14 @@ ranks() {
     within 60 lines_in sizes 1
 }
 port=$((20000 + $$ % 10000))
-ranks 5 $port
-kill -KILL "${RANKS[1]}"
-within 60 is_size 4
+ranks 7 $port
+kill -KILL "${RANKS[1]}" "${RANKS[4]}"
+within 60 is_size 5
+same alone 5 '(1|4|1 4)' # they have decided it before they shrink
 kill -KILL "${RANKS[0]}"
-within 60 is_size 3
+within 60 is_size 4
 touch stop
-for rank in 2 3 4; do
+for rank in 2 3 5 6; do
     ended "${RANKS[$rank]}"
     check "alone: status of $rank" 0 "$STATUS"
 done

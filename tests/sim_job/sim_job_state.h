@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The state of a simulated job: sim_job.c runs it and does it harm, sim_job_launchers.c is in place of job.c, hosts.c and guard.c, sim_job_ranks.c is what
- * ranks do.
+ * The state of a simulated job: sim_job.c runs it and does it harm, sim_job_launchers.c is in place of job.c, hosts.c and guard.c,
+ * and sim_job_ranks.c is what ranks do.
  */
 #ifndef TEST_SIM_JOB_STATE_H
 #define TEST_SIM_JOB_STATE_H

@@ -279,6 +279,7 @@ static void hear_goodbye(struct tti_lane *lane, const struct tti_aside *aside)
     const struct tti_frame_head *head = &aside->head;
     lane->leaving = true;
     if (head->type == 0) lane->left = true;
+    if (head->type == 0) tti_lanes_note_gone(lane->lanes, lane->peer);
     if (head->value != 0) lane->left_before = head->value;
     if (head->bytes != sizeof *lane->last_calls) return;
     if (lane->last_calls == NULL) lane->last_calls = tti_calloc(1, sizeof *lane->last_calls);
@@ -310,6 +311,7 @@ void tti_lane_hear(struct tti_lanes *lanes, int peer, const struct tti_aside *as
     case TTI_FRAME_LEAVE: hear_goodbye(lane, aside); break;
     case TTI_FRAME_WAITS: tti_lanes_hear_waits(lanes, peer, aside); break;
     case TTI_FRAME_AGREE: tti_lanes_hear_agree(lanes, peer, aside); break;
+    case TTI_FRAME_SETTLE: tti_lanes_hear_settle(lanes, peer, aside); break;
     case TTI_FRAME_NUDGE:
     case TTI_FRAME_DATA: break;
     }
@@ -402,6 +404,7 @@ void tti_lanes_free(struct tti_lanes *lanes)
     tti_table_free(&lanes->peers);
     tti_table_free(&lanes->waits.heard);
     tti_agree_free(lanes->agree);
+    tti_agree_free(lanes->settling);
     tti_free(lanes->rank_of);
     tti_free(lanes);
     tti_net_release(net);

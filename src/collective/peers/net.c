@@ -269,7 +269,9 @@ static void lose(void *context, int peer, bool closed, int system_errno, const c
         struct tti_lane *lane = closed ? tti_lane_to(lanes, rank) : NULL;
         if (lane != NULL) lane->left = true;
     }
-    if (!closed) tti_net_lose(net, peer, text);
+    if (!closed || !tti_table_set(&net->closed, peer, net)) tti_net_lose(net, peer, text);
+    for (struct tti_lanes *lanes = net->lanes; lanes != NULL; lanes = lanes->next)
+        if (rank_in(lanes, peer) >= 0) tti_lanes_note_gone(lanes, rank_in(lanes, peer));
 }
 
 bool tti_net_move(struct tti_net *net, int awaited)
@@ -328,7 +330,7 @@ tutti_status tti_net_create(struct tti_transport *transport, struct tti_net **ne
     made->transport = transport;
     made->rank = transport->rank;
     made->size = transport->size;
-    made->lost = made->coming = TTI_TABLE(transport->size);
+    made->lost = made->closed = made->coming = TTI_TABLE(transport->size);
     tti_list_init(&made->strays);
     made->references = 1;
     transport->sink = (struct tti_sink){.context = made, .begin = begin, .end = end, .lost = lose};
@@ -406,6 +408,7 @@ void tti_net_release(struct tti_net *net)
     TTI_LIST_EACH(link, &net->strays) tti_free(TTI_LIST_OF(link, struct tti_aside, on));
     TTI_TABLE_EACH(place, &net->lost) tti_free(net->lost.values[place]);
     tti_table_free(&net->lost);
+    tti_table_free(&net->closed);
     TTI_TABLE_EACH(place, &net->coming)
     {
         tti_free(((struct tti_coming *)net->coming.values[place])->aside);

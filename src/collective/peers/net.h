@@ -62,7 +62,8 @@ enum tti_frame_kind {
                       * data: its last calls, if it says which op */
     TTI_FRAME_NUDGE, /* the sender has published something in memory that both share (posts.h) */
     TTI_FRAME_WAITS, /* the answer to ASK. value: as asked; data: struct tti_wait_record, the sender's own first */
-    TTI_FRAME_AGREE  /* a message of world/agree.h */
+    TTI_FRAME_AGREE, /* a message of world/agree.h */
+    TTI_FRAME_SETTLE /* the same, of the decision on who was lost when the comm broke */
 };
 
 /* A receive of the running op. */
@@ -162,8 +163,10 @@ struct tti_lanes {
     struct tti_agree *agree; /* NULL: nobody has agreed on anything yet */
     bool agree_late;         /* this rank waited too long for a coordinator: */
     int agree_late_for;      /* its number */
-    bool lost_asked;         /* the launcher's board was asked which ranks were lost when the comm broke: */
-    uint64_t lost_ends;      /* processes whose ends have numbers below this one were lost; 0: it does not say */
+    /* the decision on which ranks were lost when the comm broke, if no launcher says it; NULL: it has not begun */
+    struct tti_agree *settling;
+    bool lost_asked;    /* it was waited for, or the launcher's board was asked: */
+    uint64_t lost_ends; /* processes whose ends have numbers below this one were lost; 0: it does not say */
     const struct tti_letter_sink *sink;
     struct tti_lanes *next; /* the next comm of the net */
 };
@@ -196,6 +199,7 @@ struct tti_net {
     bool warned_of_epoch;      /* it has warned of frames of an older epoch */
     uint32_t epoch;            /* the rank's epoch */
     struct tti_table lost;     /* char: for each lost rank the reason */
+    struct tti_table closed;   /* ranks that have left the world, and with it comms that are made later */
     struct tti_table coming;   /* struct tti_coming */
     uint32_t next_id;          /* no comm had this number or a larger one, and none was proposed */
     struct tti_making *making; /* comms in the making, whose numbers are agreed on */
@@ -299,8 +303,13 @@ void tti_lanes_read_wait(const struct tti_lanes *lanes, int rank, struct tti_wai
 void tti_lanes_hear_agree(struct tti_lanes *lanes, int peer, const struct tti_aside *aside);
 bool tti_lanes_was_lost(const struct tti_lanes *lanes, int rank);
 /* To be called before that, without the lock: asks the launcher of all ranks, if there is one, which ranks were lost
- * when the comm broke. */
+ * when the comm broke; otherwise waits until the ranks have decided it. */
 void tti_lanes_settle_lost(tutti_comm *comm);
+/* For comms without such a launcher: begins to decide which ranks were lost, as the comm breaks; SETTLE has come; a rank
+ * is gone. */
+void tti_lanes_begin_settling(struct tti_lanes *lanes);
+void tti_lanes_hear_settle(struct tti_lanes *lanes, int peer, const struct tti_aside *aside);
+void tti_lanes_note_gone(struct tti_lanes *lanes, int rank);
 /* As in struct tti_peers_ops, without the lock. */
 tutti_status tti_wire_agree(tutti_comm *comm, struct tti_agreement *agreement);
 /* ASK and WAITS have come. */

@@ -43,7 +43,8 @@ static enum tti_presence presence(const tutti_comm *comm, int rank)
 {
     tti_net_lock(comm->lanes->net);
     const struct tti_lane *lane = tti_lane_at(comm->lanes, rank);
-    bool left = lane != NULL && lane->left, leaving = lane != NULL && lane->leaving;
+    bool closed = tti_table_get(&comm->lanes->net->closed, tti_member(comm, rank)) != NULL;
+    bool left = closed || (lane != NULL && lane->left), leaving = lane != NULL && lane->leaving;
     bool lost = tti_table_get(&comm->lanes->net->lost, tti_member(comm, rank)) != NULL;
     tti_net_unlock(comm->lanes->net);
     if (left) return TTI_PEER_LEFT;
@@ -249,10 +250,12 @@ static void notify(tutti_comm *comm, enum tti_news news)
     }
 }
 
-/* Does nothing: each rank learns for itself which ranks are lost, until somebody asks, or they agree. */
+/* Where no launcher says who was lost, the ranks begin to decide it; whoever asks waits for that. */
 static void settle_lost(tutti_comm *comm)
 {
-    (void)comm;
+    tti_net_lock(comm->lanes->net);
+    tti_lanes_begin_settling(comm->lanes);
+    tti_net_unlock(comm->lanes->net);
 }
 
 static bool was_lost(tutti_comm *comm, int rank)

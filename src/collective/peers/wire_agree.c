@@ -2,6 +2,10 @@
  *
  * Agreement of ranks that exchange frames over a transport, also on a broken comm: feeds the state machine of
  * world/agree.h with the frames that come, and with the ranks that the transport knows to be lost or to have left.
+ *
+ * A second machine decides which ranks were lost when the comm broke, where no launcher says it. It needs no call: it
+ * begins when the comm breaks or another rank tells of it, and goes on by what comes. Who asks for the lost ranks waits
+ * for it, and goes by what it knows itself if ranks that compute do not answer for SETTLE_MS.
  */
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -15,6 +19,7 @@ enum {
     SLEEP_MS = 2,
     GRACE_MS = 1000,   /* a rank waits for the coordinator so much longer than twice its deadline */
     CONFIRM_MS = 1000, /* time for the launcher to report the end of a process whose connections have ended */
+    SETTLE_MS = 3000,  /* time for the ranks that are left to decide who was lost */
     DECIDE_MS = 3000   /* the same over several hosts, besides a heartbeat: a silent host ends its ranks first */
 };
 
@@ -81,6 +86,78 @@ void tti_lanes_hear_agree(struct tti_lanes *lanes, int peer, const struct tti_as
     if (agree != NULL) tti_agree_hear(agree, peer, aside->data, (size_t)aside->head.bytes);
 }
 
+/* ---- Who was lost when the comm broke ---- */
+
+static void send_settle(void *context, int to, const void *message, size_t bytes)
+{
+    struct tti_lanes *lanes = context;
+    struct tti_frame_head head = {.kind = TTI_FRAME_SETTLE, .bytes = bytes};
+    if (!tti_lane_say(lanes, to, head, message)) lanes->no_memory = true;
+}
+
+void tti_lanes_note_gone(struct tti_lanes *lanes, int rank)
+{
+    const tutti_comm *comm = lanes->comm;
+    if (lanes->settling == NULL || rank == comm->rank) return;
+    enum tti_presence presence = comm->peers->presence(comm, rank);
+    if (presence == TTI_PEER_LOST || presence == TTI_PEER_LEFT)
+        tti_agree_gone(lanes->settling, rank, presence == TTI_PEER_LOST);
+}
+
+static void begin_settling(struct tti_lanes *lanes)
+{
+    const tutti_comm *comm = lanes->comm;
+    bool can = tti_agree_bytes(comm->size) <= TTI_NET_SAID && !comm->traits.tolerant && !all_watched(comm);
+    if (lanes->settling != NULL || !can) return;
+    lanes->settling = tti_agree_create(comm->rank, comm->size, true, send_settle, lanes);
+    for (int rank = 0; rank < comm->size && lanes->settling != NULL; rank++) tti_lanes_note_gone(lanes, rank);
+    if (lanes->settling != NULL) (void)tti_agree_start(lanes->settling, TTI_COMM_LOST, 0);
+}
+
+void tti_lanes_begin_settling(struct tti_lanes *lanes)
+{
+    tutti_status why = lanes->comm->area->failure.status;
+    if (why == TUTTI_ERR_PEER_LOST || why == TUTTI_ERR_CANCELLED) begin_settling(lanes);
+}
+
+void tti_lanes_hear_settle(struct tti_lanes *lanes, int peer, const struct tti_aside *aside)
+{
+    begin_settling(lanes);
+    if (lanes->settling != NULL) tti_agree_hear(lanes->settling, peer, aside->data, (size_t)aside->head.bytes);
+}
+
+/* Returns true if a later agreement has said who was lost. */
+static bool has_agreed(const struct tti_lanes *lanes)
+{
+    struct tti_agree_result last;
+    return lanes->agree != NULL && tti_agree_result(lanes->agree, 1, &last);
+}
+
+/* Returns true if the ranks have decided, and this one is among them. */
+static bool has_settled(const struct tti_lanes *lanes)
+{
+    struct tti_agree_result result;
+    return lanes->settling != NULL && tti_agree_result(lanes->settling, 1, &result) && result.outcome == TTI_AGREED;
+}
+
+static bool is_settling(struct tti_lanes *lanes)
+{
+    struct tti_agree_result result;
+    tti_net_lock(lanes->net);
+    bool is = lanes->settling != NULL && !tti_agree_result(lanes->settling, 1, &result) && !has_agreed(lanes);
+    tti_net_unlock(lanes->net);
+    return is;
+}
+
+static void await_settling(struct tti_lanes *lanes)
+{
+    struct tti_net *net = lanes->net;
+    int64_t until_ns = tti_now_ns() + SETTLE_MS * MS;
+    while (is_settling(lanes) && tti_now_ns() < until_ns)
+        if (!tti_net_pump(net)) net->transport->ops->sleep(net->transport, SLEEP_MS * MS);
+    tti_net_pump(net); /* what this rank tells the others of the outcome */
+}
+
 /* ---- Who is lost --------------------------------------------------------------------------------------------------- */
 
 /* Returns true once the launchers have said who was lost in this comm's epoch, or will not say it. */
@@ -100,8 +177,13 @@ void tti_lanes_settle_lost(tutti_comm *comm)
 {
     struct tti_lanes *lanes = comm->lanes;
     const tutti_error *failure = &comm->area->failure;
-    bool asks = comm->traits.of_epoch && !lanes->lost_asked && all_watched(comm);
-    if (!asks || atomic_load_explicit(&comm->area->broken, memory_order_acquire) != TTI_BROKEN) return;
+    if (lanes->lost_asked || atomic_load_explicit(&comm->area->broken, memory_order_acquire) != TTI_BROKEN) return;
+    if (!all_watched(comm)) {
+        lanes->lost_asked = true;
+        await_settling(lanes);
+        return;
+    }
+    if (!comm->traits.of_epoch) return;
     bool waits = tti_board_is_linked(board_of(comm)) && all_ruled(comm);
     int64_t longest_ms = waits ? DECIDE_MS + comm->world->options.heartbeat_ms : CONFIRM_MS;
     int64_t until_ns = tti_now_ns() + longest_ms * MS;
@@ -118,12 +200,11 @@ void tti_lanes_settle_lost(tutti_comm *comm)
 
 bool tti_lanes_was_lost(const struct tti_lanes *lanes, int rank)
 {
-    struct tti_agree_result last;
-    bool any = lanes->agree != NULL && tti_agree_result(lanes->agree, 1, &last);
-    if (any) return tti_agree_was_lost(lanes->agree, rank);
+    if (has_agreed(lanes)) return tti_agree_was_lost(lanes->agree, rank);
     const struct tti_cluster_rank *found = lanes->lost_ends == 0 ? NULL : watched(lanes->comm, rank);
     if (found != NULL)
         return tti_board_was_lost(board_of(lanes->comm), found->process, found->life, (uint32_t)(lanes->lost_ends - 1));
+    if (has_settled(lanes)) return tti_agree_was_lost(lanes->settling, rank);
     return tti_comm_is_broken(lanes->comm) && tti_table_get(&lanes->net->lost, tti_member(lanes->comm, rank)) != NULL;
 }
 
