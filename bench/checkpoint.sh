@@ -3,7 +3,7 @@
 #
 # A GPT of 124 M parameters with AdamW's state (1,484 MB) on RANKS processes. In each round, one after the other:
 #   a run of STEPS steps that saves after half of them, and waits for the save;
-#   one write of as many zeros by dd into the same folder, with fsync;
+#   one write of the same bytes by dd into the same folder, with fsync;
 #   the same run with --save-async.
 # A run has lost what its second half takes longer than as many steps before the save (their median). Printed are the plain
 # write's seconds over the save's, and what --save-async loses as a share of what the save that is waited for loses: each
@@ -18,12 +18,12 @@ tutti=${TUTTI:-$(dirname "$0")/../build/tutti}
 folder=$(mktemp -d "${FOLDER:-/tmp}/tutti-checkpoint.XXXXXX")
 trap 'rm -rf "$folder"' EXIT
 cat >"$folder/run.py" <<'END'
-# run.py FOLDER STEPS COMMAND...: megabytes and seconds of a save, and what training has lost by the one after half of the steps.
+# run.py SAVE STEPS COMMAND...: megabytes and seconds of a save, and what training has lost by the one after half of the steps.
 import os, re, statistics, subprocess, sys, time
-folder, steps, half = sys.argv[1], int(sys.argv[2]), int(sys.argv[2]) // 2
-path = '%s/save/step-%08d' % (folder, half)
+save, steps, half = sys.argv[1], int(sys.argv[2]), int(sys.argv[2]) // 2
+path = '%s/step-%08d' % (save, half)
 times, written = [], False
-with open(folder + '/words', 'w+') as words:
+with open(save + '.words', 'w+') as words:
     run = subprocess.Popen(sys.argv[3:], stdout=subprocess.PIPE, stderr=words, text=True)
     for line in run.stdout:
         times.append(time.monotonic())
@@ -48,21 +48,21 @@ draw = random.Random(1)
 array.array('H', (draw.randrange(50257) for _ in range(40000))).tofile(open(sys.argv[1] + '/data', 'wb'))
 END
 
-run() { # [FLAG...]
-    rm -rf "$folder/save"
-    python3 "$folder/run.py" "$folder" "$steps" "$tutti" run -n "$ranks" --no-prefix "$tutti" train gpt --data "u16:$folder/data" \
+run() { # SAVE [FLAG...]
+    python3 "$folder/run.py" "$1" "$steps" "$tutti" run -n "$ranks" --no-prefix "$tutti" train gpt --data "u16:$folder/data" \
         --layers "${LAYERS:-12}" --heads 12 --width 768 --vocabulary 50257 --context 64 --batch "$ranks" --grains "$ranks" \
-        --steps "$steps" --val-every 0 --check-every 0 --zero 1 --save "$folder/save" --save-every $((steps / 2)) --metrics - "$@"
+        --steps "$steps" --val-every 0 --check-every 0 --zero 1 --save "$1" --save-every $((steps / 2)) --metrics - "${@:2}"
 }
 
+# Nothing is removed before the end: a disk may be far faster where something was written and removed just before.
 for round in $(seq "$rounds"); do
-    blocking=$(run)
-    rm -rf "$folder/save"
+    blocking=$(run "$folder/save.$round")
     began=$(date +%s.%N)
-    dd if=/dev/zero of="$folder/plain" bs=1M count="${blocking%%.*}" conv=fsync status=none
+    for file in "$folder/save.$round"/step-*"$((steps / 2))"/*.safetensors; do
+        dd if="$file" of="$folder/plain.$round.${file##*/}" bs=1M conv=fsync status=none
+    done
     plain=$(python3 -c "print($(date +%s.%N) - $began)")
-    rm "$folder/plain"
-    background=$(run --save-async)
+    background=$(run "$folder/background.$round" --save-async)
     echo "$blocking $plain $background" >>"$folder/rounds"
     echo "round $round of $rounds" >&2
 done
