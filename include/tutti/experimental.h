@@ -345,6 +345,7 @@ typedef struct tutti_board_about {
     bool formed;                     /* all have joined, once at least */
     unsigned epoch;                  /* the latest that was formed */
     int waiting, processes_most;     /* those that wait to be taken in; 0: the job does not grow */
+    bool gathers;                    /* its rows are those of other hosts (tutti_board_gather) */
 } tutti_board_about;
 TUTTI_API void tutti_board_describe(const tutti_board *board, tutti_board_about *about);
 
@@ -365,12 +366,20 @@ typedef struct tutti_board_row {
         skew_max_ns; /* waits; of these for ranks that had not come, per collective, at most */
     char op[128];    /* the last call that it was seen in */
     char device[24];
+    char host[24];        /* of a rank of another host, as its launcher told it; "": it is of this host. Then also: */
+    int state;            /* its process's, as in /proc; 0: there is none */
+    int64_t memory_bytes; /* of its process that are in the machine's memory */
 } tutti_board_row;
 /* Returns false if the board has no such rank. */
 TUTTI_API bool tutti_board_row_read(const tutti_board *board, int rank, tutti_board_row *row);
 /* Makes ranks show every collective for so many seconds, which costs each of them time; otherwise they show only
- * waits. */
+ * waits. is_watched: returns true for so long. */
 TUTTI_API void tutti_board_watch(tutti_board *board, int seconds);
+TUTTI_API bool tutti_board_is_watched(const tutti_board *board);
+/* For a launcher that has no ranks, but whose board shows those of other hosts, as their launchers tell them while somebody
+ * watches. gather: called once; write: writes what tutti_board_row_read gave there. */
+TUTTI_API void tutti_board_gather(tutti_board *board);
+TUTTI_API void tutti_board_row_write(tutti_board *board, const tutti_board_row *row);
 
 /* ---- Faults on purpose ------------------------------------------------------------------------------------------ */
 

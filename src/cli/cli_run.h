@@ -138,6 +138,7 @@ enum remote_event {
     REMOTE_GONE,    /* rank, pid: a process that has ended with all that it had started */
     REMOTE_ASKED,   /* value: an epoch; ranks ask who was lost in it */
     REMOTE_EMPTY,   /* no process of the job is left on that host */
+    REMOTE_ROW,     /* text: what a rank does, for somebody who watches (job_rows.c) */
     REMOTE_EXIT     /* over a connection: the last report; value: the launcher's exit status */
 };
 struct remote_report {
@@ -145,7 +146,9 @@ struct remote_report {
     int rank, pid, value;
     int follows; /* as in guard_report */
     int joined;
+    const char *text; /* REMOTE_ROW; until the next report is read */
 };
+enum { REPORT_TEXT = 600 };
 bool hosts_read_report(const char *line, size_t length, struct remote_report *report);
 /* Writes a report as a line without its newline. */
 void hosts_write_report(const struct remote_report *report, char *line, size_t bytes);
@@ -170,6 +173,7 @@ enum remote_order_kind {
     ORDER_LATE,    /* rank: a rank that is to be killed */
     ORDER_GONE_AS, /* rank: it has ended with all that it had started; value: the number of this end on all hosts */
     ORDER_SETTLED, /* rank: an epoch; value: ranks whose ends have numbers up to this one were lost in it */
+    ORDER_WATCH,   /* somebody watches the job's ranks: they are to be told for some seconds */
     ORDER_OVER     /* to a spare host: the job ends and has not needed it */
 };
 /* A spare host that has heard nothing for a heartbeat and so much more ends. */

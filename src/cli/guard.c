@@ -333,7 +333,11 @@ static void make_board(struct guard *guard)
 {
     const struct launch *launch = guard->launch;
     const struct place *place = &launch->place;
-    if (launch->hosts != NULL) return;
+    if (launch->hosts != NULL) {
+        if (tutti_board_create(launch->job, 0, place->world, place->world, &guard->gathered, NULL) != TUTTI_OK) return;
+        tutti_board_gather(guard->gathered);
+        return;
+    }
     tutti_status status = launch->grows
                               ? tutti_board_create_to_grow(launch->job, launch->size, launch->most, &guard->board, NULL)
                               : tutti_board_create(launch->job, place->first, launch->size, place->world, &guard->board,

@@ -27,6 +27,7 @@ struct guard {
     char board_name[64]; /* "": none */
     /* NULL with --hosts, or if there is no memory: then ranks that join find out by their deadline */
     tutti_board *board;
+    tutti_board *gathered;   /* with --hosts: shows the ranks of all hosts, for tutti top; only kept here */
     char master[GUARD_TEXT]; /* where rank 0 waits, if its host was lost; "": as the launcher says */
     int64_t lease_ms;        /* ranks may run until then, unless it is extended; 0: no lease */
     bool excluded;           /* the lease ran out */

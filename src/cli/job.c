@@ -93,6 +93,7 @@ static const char *list_left(const struct job *job, char *text, size_t bytes)
 /* Attaches to the board, which the guard has made before it starts the first rank. */
 static void open_board(struct job *job)
 {
+    if (job->launch->hosts != NULL) rows_open(job);
     if (job->board != NULL || job->launch->hosts != NULL) return;
     (void)tutti_board_attach((int)job->guard, &job->board, NULL); /* without a board nothing is known of the ranks */
 }
@@ -118,7 +119,11 @@ static void settle(struct job *job)
     job->status = exit_status(first->wait_status);
     if (job->launch->remote) {
         int follows = first->likely == LIKELY_LATER;
-        struct remote_report report = {REMOTE_ENDED, first->rank, first->pid, first->wait_status, follows, 0};
+        struct remote_report report = {.event = REMOTE_ENDED,
+                                       .rank = first->rank,
+                                       .pid = first->pid,
+                                       .value = first->wait_status,
+                                       .follows = follows};
         output_write_report(job->output, &report);
     }
     if (!job->launch->remote || job->launch->link != 0) {
@@ -260,6 +265,7 @@ static void on_remote_report(void *context, int host, const struct remote_report
 {
     struct job *job = context;
     heal_hear(job, host, report);
+    if (report->event == REMOTE_ROW && !job->heal.hosts[host].lost) rows_take(job, report->text);
     if (report->event != REMOTE_ENDED || report->value == 0 || heal_is_apart(job, host)) return;
     if (heal_drops(job, host, report)) return;
     on_rank_failed(job, hosts_name(job->launch->hosts, host), report->rank, report->pid, report->value,
@@ -446,6 +452,7 @@ static void read_remote(struct job *job)
         case ORDER_SIGNAL:
             if (order.value > 0 && order.value < NSIG) on_remote_signal(job, order.value);
             break;
+        case ORDER_WATCH: rows_watch(job); break;
         default: heal_obey(job, &order); break;
         }
     }
@@ -470,12 +477,14 @@ static void check_clock(struct job *job)
     go_down(job, job->step + 1);
 }
 
-static int poll_timeout(const struct job *job)
+static int poll_timeout(struct job *job)
 {
+    int64_t rows_ms = rows_step(job);
     int64_t next_ms = job->step == STEP_RUN ? INT64_MAX : job->deadline_ms, heals_ms = heal_next_ms(job);
     bool unsettled = job->step != STEP_RUN && job->suspect.likely != LIKELY_NOT && !job->decided;
     if (unsettled && job->suspect.until_ms < next_ms) next_ms = job->suspect.until_ms;
     if (heals_ms < next_ms) next_ms = heals_ms;
+    if (rows_ms < next_ms) next_ms = rows_ms;
     if (next_ms == INT64_MAX) return -1;
     int64_t left = next_ms - job_now_ms();
     return left < 0 ? 0 : left > 3600000 ? 3600000 : (int)left + 1;
@@ -564,5 +573,6 @@ int job_serve(const struct run_values *values, struct launch *launch, struct out
     free(job.ended);
     heal_close(&job);
     tutti_board_free(job.board);
+    tutti_board_free(job.rows.gathered);
     return job.status;
 }

@@ -80,7 +80,11 @@ struct job {
     struct suspect suspect;
     struct quiet quiet;
     tutti_board *board; /* the guard's; NULL: there is none */
-    bool decided;       /* the exit status is decided: by the first failure, or a signal */
+    struct job_rows {
+        tutti_board *gathered;     /* with --hosts: shows the ranks of all hosts; NULL: there is none */
+        int64_t next_ms, until_ms; /* when the hosts are asked, or told, again; until then others watch */
+    } rows;
+    bool decided; /* the exit status is decided: by the first failure, or a signal */
     int status;
     int signals_seen;
     bool guard_gone, empty; /* `empty`: the guard reported that nothing is left */
@@ -100,6 +104,17 @@ void job_fail(struct job *job, int status);
 void job_take_end(struct job *job, const struct guard_report *report);
 /* Returns true if a rank that ended like this did so because of another one, and knew it. */
 bool job_follows(int wait_status, bool follows);
+
+/* ---- job_rows.c: what the ranks of all hosts do, for tutti top ---- */
+
+/* Opens the guard's board, in the launcher that has started others. */
+void rows_open(struct job *job);
+/* Takes a row that another host has told. */
+void rows_take(struct job *job, const char *text);
+/* Called when somebody watches: this launcher tells what its ranks do for a while. */
+void rows_watch(struct job *job);
+/* Asks and tells what is due. Returns when to call it next; INT64_MAX: never. */
+int64_t rows_step(struct job *job);
 
 /* ---- job_heal.c ---- */
 

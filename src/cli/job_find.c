@@ -43,8 +43,7 @@ static int parent_of(int pid)
     return fields != NULL && sscanf(fields, ") %*c %d", &parent) == 1 ? parent : 0;
 }
 
-/* Adds a guard's job. If a guard's board cannot be read, it is about to end, or keeps none, like that of --hosts, whose
- * ranks are elsewhere. */
+/* Adds a guard's job. If a guard's board cannot be read, it is about to end. */
 static void add_job(struct jobs *jobs, int pid)
 {
     char path[64];
@@ -72,11 +71,25 @@ static int find_jobs(const char *command, struct jobs *jobs)
     return CLI_GO_ON;
 }
 
-static bool is_meant(const struct job_found *job, const char *name)
+static bool has_pid(const struct job_found *job, const char *name)
 {
     char pid[16];
     (void)snprintf(pid, sizeof pid, "%d", job->launcher);
-    return strcmp(pid, name) == 0 || strncmp(job->about.job, name, strlen(name)) == 0;
+    return name != NULL && strcmp(pid, name) == 0;
+}
+
+/* Returns true if another board shows this one's ranks with those of all hosts, and this one is not meant by its pid. */
+static bool is_part(const struct jobs *jobs, const struct job_found *job, const char *name)
+{
+    bool part = false;
+    for (int i = 0; i < jobs->count; i++)
+        part |= jobs->list[i].about.gathers && strcmp(jobs->list[i].about.job, job->about.job) == 0;
+    return part && !job->about.gathers && !has_pid(job, name);
+}
+
+static bool is_meant(const struct job_found *job, const char *name)
+{
+    return has_pid(job, name) || strncmp(job->about.job, name, strlen(name)) == 0;
 }
 
 static void list_jobs(const struct jobs *jobs)
@@ -98,6 +111,7 @@ static const struct job_found *choose(const char *command, const struct jobs *jo
         (void)snprintf(others, sizeof others, "; %d of other users cannot be looked at", jobs->others);
     for (int i = 0; i < jobs->count; i++) {
         if (name != NULL && !is_meant(&jobs->list[i], name)) continue;
+        if (is_part(jobs, &jobs->list[i], name)) continue;
         chosen = &jobs->list[i];
         meant++;
     }

@@ -315,6 +315,7 @@ void heal_hear(struct job *job, int host, const struct remote_report *report)
     case REMOTE_ALIVE: of->beat = report->value; break;
     case REMOTE_EMPTY: of->empty = true; break;
     case REMOTE_ENDED:
+    case REMOTE_ROW:
     case REMOTE_EXIT: break;
     }
 }

@@ -16,9 +16,15 @@ enum { OLD_MS = 1000 };
 /* A row, with the system's view of its process. */
 struct seen {
     tutti_board_row row;
-    char state; /* as in /proc: 'T' is stopped; 0: there is no such process */
+    int state; /* as in /proc: 'T' is stopped; 0: there is no such process */
     long long memory;
 };
+
+static void name_host(char host[65])
+{
+    if (gethostname(host, 64) != 0) (void)snprintf(host, 65, "?");
+    host[64] = '\0';
+}
 
 /* ---- Looking ------------------------------------------------------------------------------------------------------------ */
 
@@ -52,8 +58,26 @@ static long long read_memory(int pid)
 static bool look(const tutti_board *board, int rank, struct seen *seen)
 {
     if (!tutti_board_row_read(board, rank, &seen->row)) return false;
+    if (seen->row.host[0] != '\0') {
+        seen->state = seen->row.state;
+        seen->memory = seen->row.memory_bytes;
+        return true;
+    }
     seen->state = seen->row.pid == 0 ? '\0' : read_state(seen->row.pid);
     seen->memory = seen->state == '\0' ? 0 : read_memory(seen->row.pid);
+    return true;
+}
+
+bool job_table_look(const tutti_board *board, int rank, tutti_board_row *row)
+{
+    char host[65];
+    struct seen seen;
+    if (!look(board, rank, &seen)) return false;
+    *row = seen.row;
+    name_host(host);
+    (void)snprintf(row->host, sizeof row->host, "%.23s", host);
+    row->state = seen.state;
+    row->memory_bytes = seen.memory;
     return true;
 }
 
@@ -131,8 +155,8 @@ static void print_row(FILE *stream, const struct seen *seen, const char *host)
 {
     const tutti_board_row *row = &seen->row;
     char doing[32], ops[16], bytes[16], skew[16], memory[16], age[16];
-    (void)fprintf(stream, "%4d %-8.16s %8d %-7s %-9s", row->rank, host, row->pid, row->device[0] ? row->device : "-",
-                  does(seen, doing));
+    (void)fprintf(stream, "%4d %-8.16s %8d %-7s %-9s", row->rank, row->host[0] != '\0' ? row->host : host, row->pid,
+                  row->device[0] ? row->device : "-", does(seen, doing));
     print_wait(stream, seen);
     (void)fprintf(stream, " %5s %6s %7s %6s %8d  %s", scale(row->ops, 1000, ops), scale(row->bytes, 1024, bytes),
                   duration(row->skew_mean_ns, skew), scale((unsigned long long)seen->memory, 1024, memory),
@@ -144,11 +168,11 @@ static void print_row(FILE *stream, const struct seen *seen, const char *host)
 static void print_head(FILE *stream, const tutti_board_about *about, const char *host)
 {
     int size = about->ranks / about->processes * about->processes_of_job;
-    (void)fprintf(stream, "job %s on %s, ", about->job, host);
+    (void)fprintf(stream, "job %s %s %s, ", about->job, about->gathers ? "on all its hosts, from" : "on", host);
     if (about->ranks == size)
         (void)fprintf(stream, "%d rank%s", size, size == 1 ? "" : "s");
     else
-        (void)fprintf(stream, "ranks %d to %d of %d (each host shows its own)", about->first_rank,
+        (void)fprintf(stream, "ranks %d to %d of %d (the launcher that was typed shows all)", about->first_rank,
                       about->first_rank + about->ranks - 1, size);
     if (about->formed) (void)fprintf(stream, ", epoch %u", about->epoch);
     if (about->restarts_most > 0)
@@ -160,12 +184,6 @@ static void print_head(FILE *stream, const tutti_board_about *about, const char 
     (void)fprintf(
         stream,
         "\nrank host          pid device  does       for  since   ops  bytes    skew memory restarts  last op\n");
-}
-
-static void name_host(char host[65])
-{
-    if (gethostname(host, 64) != 0) (void)snprintf(host, 65, "?");
-    host[64] = '\0';
 }
 
 void job_table_print(FILE *stream, const tutti_board *board, int most)
@@ -223,7 +241,7 @@ static void print_json_row(FILE *stream, const struct seen *seen, const char *ho
     char doing[32];
     (void)fprintf(stream, "  {\"rank\": %d, ", row->rank);
     print_text(stream, "job", job);
-    print_text(stream, "host", host);
+    print_text(stream, "host", row->host[0] != '\0' ? row->host : host);
     print_text(stream, "device", row->device);
     print_text(stream, "does", does(seen, doing));
     print_text(stream, "op", row->op);

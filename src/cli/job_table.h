@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <tutti/experimental.h>
 
+/* Reads a row, with the name of this host and the system's view of the process. Returns false if there is no such rank. */
+bool job_table_look(const tutti_board *board, int rank, tutti_board_row *row);
 /* They print at most so many ranks; 0: all. */
 void job_table_print(FILE *stream, const tutti_board *board, int most);
 void job_table_print_json(FILE *stream, const tutti_board *board);

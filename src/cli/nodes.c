@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOST_STATUS = 255, PUMP_BYTES = 65536, LINE_MOST = 256, LAST_MS = 3000, PORT_MOST = 65535 };
+enum { LOST_STATUS = 255, PUMP_BYTES = 65536, LINE_MOST = 1024, LAST_MS = 3000, PORT_MOST = 65535 };
 
 /* What launchers tell each other when they meet. */
 struct node_hello {

@@ -191,8 +191,11 @@ void output_on_report(struct output *output, output_report *take_one, void *cont
 
 void output_write_report(struct output *output, const struct remote_report *report)
 {
-    char line[128];
-    hosts_write_report(report, line, sizeof line);
+    char line[REPORT_TEXT + 8];
+    if (report->event == REMOTE_ROW)
+        (void)snprintf(line, sizeof line, "%crow %.*s", REMOTE_MARK, REPORT_TEXT - 8, report->text);
+    else
+        hosts_write_report(report, line, sizeof line);
     sink_line(output, output->reports, "", line, strlen(line));
 }
 

@@ -30,9 +30,9 @@ struct order {
 };
 
 const char *const remote_order_words[] = {
-    [ORDER_SIGNAL] = "signal",   [ORDER_ALIVE] = "alive",     [ORDER_MOVE] = "move",
-    [ORDER_RESTART] = "restart", [ORDER_NOTE] = "note",       [ORDER_LATE] = "late",
-    [ORDER_GONE_AS] = "gone",    [ORDER_SETTLED] = "settled", [ORDER_OVER] = "over"};
+    [ORDER_SIGNAL] = "signal", [ORDER_ALIVE] = "alive", [ORDER_MOVE] = "move",    [ORDER_RESTART] = "restart",
+    [ORDER_NOTE] = "note",     [ORDER_LATE] = "late",   [ORDER_GONE_AS] = "gone", [ORDER_SETTLED] = "settled",
+    [ORDER_OVER] = "over",     [ORDER_WATCH] = "watch"};
 
 /* It lives as long as the process: `launch` and the command line point into it. */
 static struct order order;
@@ -276,7 +276,7 @@ static struct remote_order read_order(const char *line)
     struct remote_order read = {.kind = ORDER_NONE};
     char word[16];
     if (sscanf(line, "%15s %d %d %255s", word, &read.rank, &read.value, read.text) < 3) return read;
-    for (int kind = ORDER_SIGNAL; kind <= ORDER_SETTLED; kind++)
+    for (int kind = ORDER_SIGNAL; kind <= ORDER_WATCH; kind++)
         if (strcmp(word, remote_order_words[kind]) == 0) read.kind = (enum remote_order_kind)kind;
     return read;
 }
@@ -303,9 +303,22 @@ struct remote_order remote_next_order(void)
 
 /* ---- Reports --------------------------------------------------------------------------------------------------------- */
 
-static const char *const events[] = {[REMOTE_STARTED] = "started", [REMOTE_ENDED] = "ended", [REMOTE_FAILED] = "failed",
-                                     [REMOTE_LATE] = "late",       [REMOTE_ALIVE] = "alive", [REMOTE_EMPTY] = "empty",
-                                     [REMOTE_GONE] = "gone",       [REMOTE_ASKED] = "asked", [REMOTE_EXIT] = "exit"};
+static const char *const events[] = {
+    [REMOTE_STARTED] = "started", [REMOTE_ENDED] = "ended", [REMOTE_FAILED] = "failed", [REMOTE_LATE] = "late",
+    [REMOTE_ALIVE] = "alive",     [REMOTE_EMPTY] = "empty", [REMOTE_GONE] = "gone",     [REMOTE_ASKED] = "asked",
+    [REMOTE_EXIT] = "exit",       [REMOTE_ROW] = "row"};
+
+/* Reads a report whose text goes on to the end of the line. */
+static bool read_text(const char *line, size_t length, struct remote_report *report)
+{
+    static char text[REPORT_TEXT];
+    const size_t head = 5; /* the mark, "row" and a blank */
+    if (length <= head || length - head >= sizeof text || memcmp(line + 1, "row ", 4) != 0) return false;
+    memcpy(text, line + head, length - head);
+    text[length - head] = '\0';
+    *report = (struct remote_report){.event = REMOTE_ROW, .text = text};
+    return true;
+}
 
 void hosts_write_report(const struct remote_report *report, char *line, size_t bytes)
 {
@@ -316,7 +329,9 @@ void hosts_write_report(const struct remote_report *report, char *line, size_t b
 bool hosts_read_report(const char *line, size_t length, struct remote_report *report)
 {
     char copy[128], word[16];
-    if (length < 1 || length >= sizeof copy || line[0] != REMOTE_MARK) return false;
+    if (length < 1 || line[0] != REMOTE_MARK) return false;
+    if (read_text(line, length, report)) return true;
+    if (length >= sizeof copy) return false;
     memcpy(copy, line + 1, length - 1);
     copy[length - 1] = '\0';
     *report = (struct remote_report){0};

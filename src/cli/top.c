@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { WATCH_S = 5, ANSWER_MS = 200, LOOK_MS = 10 };
+enum { WATCH_S = 5, ANSWER_MS = 200, FAR_MS = 2500, LOOK_MS = 10 };
 
 struct top_values {
     bool once;
@@ -49,7 +49,9 @@ const struct cli_page cli_top_page = {
         "name that is listed then, or its beginning, or the launcher's pid.\n\n"
         "A rank shows what it does when it has waited for some milliseconds, and, while somebody watches, with each "
         "collective, which then takes a little longer; what a rank showed over a second ago says so. Of a "
-        "job on several hosts each host shows its own ranks. SIGUSR1 makes the launcher print the same table on "
+        "job on several hosts the launcher that was typed (with --nnodes and --max-restarts or --keep-going that of "
+        "node 0) "
+        "shows the ranks of all, and every other host its own. SIGUSR1 makes the launcher print the same table on "
         "stderr, and so does the failure of a job. Other users' jobs cannot be seen.",
     .examples = top_examples,
     .flags = top_flags,
@@ -68,9 +70,9 @@ static int64_t now_ms(void)
 /* Waits a moment, so that ranks that make calls or wait have shown what they do since. */
 static void await_rows(const struct job_found *job)
 {
-    int64_t began = now_ms();
+    int64_t began = now_ms(), longest_ms = job->about.gathers ? FAR_MS : ANSWER_MS;
     bool fresh = false;
-    while (!fresh && now_ms() - began < ANSWER_MS) {
+    while (!fresh && now_ms() - began < longest_ms) {
         (void)poll(NULL, 0, LOOK_MS);
         fresh = true;
         for (int i = 0; i < job->about.ranks; i++) {

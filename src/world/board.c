@@ -315,6 +315,7 @@ void tutti_board_describe(const tutti_board *board, tutti_board_about *about)
                                  .processes_most = page->grows ? page->most : 0,
                                  .restarts = (int)atomic_load_explicit(&page->generation, memory_order_relaxed),
                                  .restarts_most = page->restarts_most,
+                                 .gathers = page->gathers != 0,
                                  .formed = formed != 0,
                                  .epoch = formed == 0 ? 0 : formed - 1};
     snprintf(about->job, sizeof about->job, "%.255s", page->job);
@@ -345,6 +346,21 @@ static void add_end(const struct tti_board_page *page, tutti_board_row *row)
     }
 }
 
+/* Adds what the launcher of the rank's host has told. */
+static void add_far(const struct tti_row_facts *facts, tutti_board_row *row)
+{
+    memcpy(row->host, facts->host, sizeof row->host);
+    row->host[sizeof row->host - 1] = '\0';
+    row->memory_bytes = facts->memory_bytes;
+    row->state = facts->state;
+    row->restarts = facts->restarts;
+    row->ended = facts->ended != 0;
+    row->wait_status = facts->wait_status;
+    tutti_text_printable(row->op);
+    tutti_text_printable(row->device);
+    tutti_text_printable(row->host);
+}
+
 bool tutti_board_row_read(const tutti_board *board, int rank, tutti_board_row *row)
 {
     struct tti_board_page *page = (struct tti_board_page *)(void *)board->mapping.base;
@@ -370,11 +386,50 @@ bool tutti_board_row_read(const tutti_board *board, int rank, tutti_board_row *r
                              .skew_max_ns = facts.skew_most_ns};
     snprintf(row->op, sizeof row->op, "%s", facts.op);
     snprintf(row->device, sizeof row->device, "%s", facts.device);
+    if (page->gathers != 0) {
+        add_far(&facts, row);
+        return true;
+    }
     if (joined && facts.since_ns == 0) add_told(rows, row);
     tutti_text_printable(row->op);
     tutti_text_printable(row->device);
     add_end(page, row);
     return true;
+}
+
+void tutti_board_gather(tutti_board *board)
+{
+    page_of(board)->gathers = 1;
+}
+
+void tutti_board_row_write(tutti_board *board, const tutti_board_row *row)
+{
+    int64_t now = tti_now_ns();
+    struct tti_row_facts facts = {.pid = row->pid,
+                                  .awaited = row->awaited,
+                                  .epoch = row->epoch,
+                                  .blamed = TTI_ROW_NOBODY,
+                                  .since_ns = row->waits_ns == 0 ? 0 : now - row->waits_ns,
+                                  .seen_ns = now - row->age_ns,
+                                  .ops = row->ops,
+                                  .bytes = row->bytes,
+                                  .waited_ns = row->waited_ns,
+                                  .skew_ns = row->skew_mean_ns * (int64_t)row->ops,
+                                  .skew_most_ns = row->skew_max_ns,
+                                  .memory_bytes = row->memory_bytes,
+                                  .state = row->state,
+                                  .restarts = row->restarts,
+                                  .ended = row->ended,
+                                  .wait_status = row->wait_status};
+    snprintf(facts.op, sizeof facts.op, "%s", row->op);
+    snprintf(facts.device, sizeof facts.device, "%s", row->device);
+    snprintf(facts.host, sizeof facts.host, "%s", row->host);
+    tti_rows_write(rows_of(page_of(board)), row->rank, &facts);
+}
+
+bool tutti_board_is_watched(const tutti_board *board)
+{
+    return tti_rows_are_watched(rows_of(tti_board_page_of(board)));
 }
 
 void tutti_board_watch(tutti_board *board, int seconds)

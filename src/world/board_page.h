@@ -32,6 +32,7 @@ struct tti_board_page {
     int32_t first, room;      /* processes of this host: the first one, and how many there can be */
     int32_t most;             /* how many processes the job can have */
     _Atomic int32_t size;     /* how many processes the job has */
+    int32_t gathers;          /* its rows are of other hosts */
     int32_t grows;            /* processes that wait can be taken in (ticket.h) */
     _Atomic uint32_t attempt; /* how often that was attempted */
     /* the last attempt: how many processes there were before, how many there would be then, and how many had ended */

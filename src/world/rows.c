@@ -69,6 +69,17 @@ void tti_rows_watch(struct tti_rows *rows, int seconds)
     atomic_store_explicit(&rows->watched, until, memory_order_relaxed);
 }
 
+bool tti_rows_are_watched(const struct tti_rows *rows)
+{
+    return (uint32_t)(tti_now_ns() / SECOND) <= atomic_load_explicit(&rows->watched, memory_order_relaxed);
+}
+
+void tti_rows_write(struct tti_rows *rows, int rank, const struct tti_row_facts *facts)
+{
+    int at = rank - rows->first;
+    if (at >= 0 && at < rows->count) write_row(&rows->rows[at], facts);
+}
+
 /* ---- A rank's own ---------------------------------------------------------------------------------------------------- */
 
 static struct tti_row *find_row(struct tti_rows *rows, const tutti_options *options, int rank)

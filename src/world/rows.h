@@ -34,6 +34,10 @@ struct tti_row_facts {
     int64_t waited_ns, skew_ns, skew_most_ns;
     char op[TTI_ROW_TEXT]; /* the last op in which the rank was seen */
     char device[TTI_ROW_DEVICE];
+    /* of a rank of another host, written by the launcher in its place; host "": the rank writes, and has none of these */
+    char host[TTI_ROW_DEVICE];
+    int64_t memory_bytes;
+    int32_t state, restarts, ended, wait_status;
 };
 enum { TTI_ROW_WORDS = sizeof(struct tti_row_facts) / sizeof(uint64_t) };
 _Static_assert(sizeof(struct tti_row_facts) % sizeof(uint64_t) == 0, "rows are copied by words");
@@ -56,8 +60,12 @@ void tti_rows_clear(struct tti_rows *rows, int process);
 /* Returns false if the rank has not joined, or was started again since. */
 bool tti_rows_read(const struct tti_rows *rows, int rank, struct tti_row_facts *facts);
 
-/* Asks all ranks to write with each op, for so many seconds. */
+/* Writes a row in the place of its rank, which is of another host. */
+void tti_rows_write(struct tti_rows *rows, int rank, const struct tti_row_facts *facts);
+
+/* Asks all ranks to write with each op, for so many seconds; and for how long they are asked still. */
 void tti_rows_watch(struct tti_rows *rows, int seconds);
+bool tti_rows_are_watched(const struct tti_rows *rows);
 
 /* ---- A rank's own ---------------------------------------------------------------------------------------------------- */
 

@@ -111,6 +111,9 @@ finish_job() {
 }
 if [ -z "$SANITIZE" ]; then
     begin 3 --max-restarts 1 --spare 1 ./steps
+    shows_all() { "$TUTTI" top --once "${NODES[0]}" >top.txt 2>&1; [ "$(grep -Ec '^ +[0-3] .* (runs|waits) ' top.txt)" = 4 ]; }
+    within 60 shows_all
+    check 'a node: tutti top on node 0 shows the ranks of all' 0 $?
     kill -KILL "${NODES[1]}"
     within 60 is_size 4 2
     finish_job 'a node' 0 137 0

@@ -164,9 +164,19 @@ for host in 1 2 3; do
     check "again: tutti top on host $host" 0 $?
     matches "again: tutti top on host $host: its ranks" "^job .*, ranks $((2 * host - 2)) to $((2 * host - 1)) of 6 .*, 2 restarts of 9" "$(cat top.txt)"
 done
+shows_all() { "$TUTTI" top --once $JOB >top.txt 2>&1; [ "$(grep -Ec "$1" top.txt)" = "$2" ]; }
+within 60 shows_all '^ +[0-5] .* (runs|waits) .* (#|last call was #)' 6
+check 'again: tutti top shows the ranks of all hosts' 0 $?
+matches 'again: tutti top names the job' '^job hosts-.* on all its hosts, from .*, 6 ranks' "$(cat top.txt)"
+within 60 shows_all '^ +[14] .* 1  (#|joined|last call was #)' 2
+check 'again: tutti top shows who was started again' 0 $?
+"$TUTTI" top --json=- "$(awk '/^job/ {print $2}' top.txt)" >top.json
+check 'again: tutti top --json by the name that all hosts have' 6 "$(grep -c '"rank": ' top.json)"
 finish_job again
 same again 4 '(1|4|1 4)'
 begin 6 "${three[@]}" --grace-ms 3000 ./steps
+within 60 shows_all '^ +[0-5] .* (runs|waits) ' 6
+check 'neither: tutti top shows the ranks of all hosts' 0 $?
 slay 3
 within 60 lines_in lost 5
 finish_job neither 137
