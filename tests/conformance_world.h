@@ -14,9 +14,6 @@
 #include <sys/types.h>
 #include <tutti/tutti.h>
 
-/* Names that tests written before harness.h still use. */
-enum { CONF_THREADS = WORLD_THREADS, CONF_PROCESSES = WORLD_PROCESSES, CONF_PAIRS = WORLD_PAIRS };
-
 struct conf_world {
     enum world_ranks ranks;
     int size;
