@@ -105,6 +105,81 @@ static void test_ddp(tutti_comm *world)
     tutti_ddp_free(ddp);
 }
 
+static tutti_status make_nothing(void *context, const tutti_data_about *data, tutti_model **model, tutti_error *why)
+{
+    (void)context, (void)data, (void)model, (void)why;
+    return TUTTI_OK;
+}
+
+static tutti_status make_unsealed(void *context, const tutti_data_about *data, tutti_model **model, tutti_error *why)
+{
+    (void)context, (void)data, (void)why;
+    return tutti_model_create(&(tutti_model_shape){.rows = 1, .inputs = 3}, model);
+}
+
+/* Its loss has nothing before it, which the model says. */
+static tutti_status make_wrong(void *context, const tutti_data_about *data, tutti_model **model, tutti_error *why)
+{
+    (void)context, (void)data, (void)why;
+    (void)tutti_model_create(&(tutti_model_shape){.rows = 8}, model);
+    (void)tutti_add_cross_entropy(*model, NULL);
+    return tutti_model_seal(*model);
+}
+
+static tutti_status make_refused(void *context, const tutti_data_about *data, tutti_model **model, tutti_error *why)
+{
+    (void)context, (void)data, (void)model;
+    snprintf(why->text, sizeof why->text, "it is Sunday");
+    return TUTTI_ERR_UNSUPPORTED;
+}
+
+static tutti_status make_flat(void *context, const tutti_data_about *data, tutti_model **model, tutti_error *why)
+{
+    (void)context, (void)why;
+    (void)tutti_model_create(&(tutti_model_shape){.rows = 8}, model);
+    (void)tutti_add_embedding(*model, "in", NULL, (int64_t)data->vocabulary, 16, 1);
+    (void)tutti_add_linear(*model, "out", &(tutti_linear){.outputs = (int64_t)data->vocabulary});
+    (void)tutti_add_cross_entropy(*model, NULL);
+    return tutti_model_seal(*model);
+}
+
+static void test_model(tutti_comm *world)
+{
+    tutti_train_options options;
+    tutti_train_model model = {.struct_size = sizeof model, .name = "mine", .make = make_flat};
+    tutti_trainer *trainer = NULL;
+    tutti_train_options_init(&options);
+    options.data = "markov:states=5,length=1000";
+    options.context = 8;
+    CHECK(tutti_trainer_create_model(world, &options, &model, &trainer, &error) == TUTTI_OK);
+    tutti_trainer_free(trainer);
+    options.recompute = true;
+    CHECK(refused(tutti_trainer_create_model(world, &options, &model, &trainer, &error), TUTTI_ERR_OPTION,
+                  "model mine has no residual branches"));
+    options.recompute = false;
+    CHECK(refused(tutti_trainer_create_model(world, &options, NULL, &trainer, &error), TUTTI_ERR_ARGUMENT, "a name"));
+    model.name = "gpt";
+    CHECK(
+        refused(tutti_trainer_create_model(world, &options, &model, &trainer, &error), TUTTI_ERR_ARGUMENT, "nor mlp"));
+    model.name = "mine";
+    model.make = NULL;
+    CHECK(refused(tutti_trainer_create_model(world, &options, &model, &trainer, &error), TUTTI_ERR_ARGUMENT, "a name"));
+    const struct {
+        tutti_status (*make)(void *, const tutti_data_about *, tutti_model **, tutti_error *);
+        tutti_status status;
+        const char *words;
+    } rows[] = {{make_nothing, TUTTI_ERR_ARGUMENT, "model mine: the function that makes it must seal it"},
+                {make_unsealed, TUTTI_ERR_ARGUMENT, "model mine: the function that makes it must seal it"},
+                {make_wrong, TUTTI_ERR_ARGUMENT, "model mine cannot be made: "},
+                {make_refused, TUTTI_ERR_UNSUPPORTED, "model mine cannot be made: it is Sunday"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        model.make = rows[i].make;
+        CHECK(refused(tutti_trainer_create_model(world, &options, &model, &trainer, &error), rows[i].status,
+                      rows[i].words) &&
+              trainer == NULL);
+    }
+}
+
 static void test_trainer(tutti_comm *world)
 {
     tutti_train_options options = {0};
@@ -190,6 +265,7 @@ int main(void)
     test_checkpoints();
     test_ddp(world);
     test_trainer(world);
+    test_model(world);
     if (tutti_blas_load(NULL) == TUTTI_OK) {
         test_models();
         test_passes();

@@ -122,6 +122,7 @@
 #define tutti_shards_create(comm, ...) tutti_shards_create(TUTTI_HERE(comm), __VA_ARGS__)
 #define tutti_shards_step(shards, ...) tutti_shards_step(tutti_shards_at((shards), __FILE__, __LINE__), __VA_ARGS__)
 #define tutti_trainer_create(comm, ...) tutti_trainer_create(TUTTI_HERE(comm), __VA_ARGS__)
+#define tutti_trainer_create_model(comm, ...) tutti_trainer_create_model(TUTTI_HERE(comm), __VA_ARGS__)
 #define tutti_trainer_restore(trainer, comm) tutti_trainer_restore(trainer, TUTTI_HERE(comm))
 #define tutti_trainer_step(trainer, step) tutti_trainer_step(TUTTI_TRAINER_HERE(trainer), step)
 #define tutti_trainer_save(trainer) tutti_trainer_save(TUTTI_TRAINER_HERE(trainer))

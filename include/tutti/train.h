@@ -569,6 +569,27 @@ typedef struct tutti_trainer tutti_trainer;
  * must outlive the trainer. */
 TUTTI_API tutti_status tutti_trainer_create(tutti_comm *comm, const tutti_train_options *options,
                                             tutti_trainer **trainer, tutti_error *error);
+
+/* A model of one's own in the place of options.model: made of the layers of nn.h and of one's own, it is trained on every mesh,
+ * with every stage of zero and every table, by the same calls. */
+typedef struct tutti_train_model {
+    size_t struct_size;
+    const char *name; /* noted in checkpoints: a run goes on from those of a model of this name only */
+    bool
+        table; /* it learns from rows of a CSV file, whose targets are classes, or with options.loss "mse" numbers; else from
+                       * tokens */
+    /* Makes the model for these data and seals it, and does not place it or give it memory: the same layers on every rank and in every
+     * call, of which each rank makes several. The trainer frees what lies in *model, after a failure too. Why it has failed is in the
+     * model, or in the error. */
+    tutti_status (*make)(void *context, const tutti_data_about *data, tutti_model **model, tutti_error *error);
+    void *context;
+} tutti_train_model;
+
+/* The same as tutti_trainer_create, with this model. Of the options that describe a gpt or mlp only context (tokens) and loss (rows)
+ * count. What it points to must outlive the trainer. */
+TUTTI_API tutti_status tutti_trainer_create_model(tutti_comm *comm, const tutti_train_options *options,
+                                                  const tutti_train_model *model, tutti_trainer **trainer,
+                                                  tutti_error *error);
 TUTTI_API void tutti_trainer_free(tutti_trainer *trainer); /* not collective; NULL is ignored */
 
 /* With options.server: true if this rank serves. Then tutti_trainer_serve is all that it calls before

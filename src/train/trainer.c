@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/options.h"
+#include "base/sized.h"
 #include "base/status.h"
 #include "collective/comm/comm.h"
 #include "collective/comm/epoch.h"
@@ -76,7 +77,7 @@ static tutti_status open_data(struct tutti_trainer *t, tutti_error *error)
 {
     const tutti_train_options *o = &t->options;
     char source[PATH_MAX + 8];
-    t->table = strcmp(o->model, "mlp") == 0;
+    t->table = t->own.make != NULL ? t->own.table : strcmp(o->model, "mlp") == 0;
     if (t->told != NULL) t->about = *t->told;
     if (t->told != NULL) return TUTTI_OK;
     if (t->data != NULL) return TUTTI_OK; /* it is kept from before the world was rebuilt */
@@ -96,31 +97,6 @@ static tutti_status open_data(struct tutti_trainer *t, tutti_error *error)
     TTI_TRY(tutti_data_open(&settings, &t->data, error));
     tutti_data_describe(t->data, &t->about);
     return TUTTI_OK;
-}
-
-tutti_status tti_model_make(const tutti_train_options *o, size_t vocabulary, size_t features, tutti_model **model,
-                            tutti_error *error)
-{
-    tutti_gpt gpt = {.layers = (int)o->layers,
-                     .heads = (int)o->heads,
-                     .width = o->width,
-                     .context = o->context,
-                     .vocabulary = (int64_t)vocabulary,
-                     .dropout = o->dropout};
-    bool classify = strcmp(o->loss, "mse") != 0;
-    tutti_mlp mlp = {.inputs = (int64_t)features,
-                     .outputs = classify ? (int64_t)vocabulary : 1,
-                     .hidden_layers = (int)o->layers,
-                     .hidden = o->width,
-                     .activation = TUTTI_GELU,
-                     .classify = classify,
-                     .batch_norm = o->batch_norm};
-    bool is_mlp = strcmp(o->model, "mlp") == 0;
-    tutti_status status = is_mlp ? tutti_mlp_create(&mlp, model) : tutti_gpt_create(&gpt, model);
-    if (status == TUTTI_OK) return TUTTI_OK;
-    if (*model == NULL) return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for a model");
-    *error = *tutti_model_error(*model);
-    return status;
 }
 
 /* Allocates memory that every rank of the host can reach, so that nothing is copied when it is sent. With zero 2 and 3
@@ -162,7 +138,7 @@ static tutti_status make_memory(struct tutti_trainer *t, tutti_error *error)
 static tutti_status make_model(struct tutti_trainer *t, tutti_error *error)
 {
     if (!tti_trainer_is_planned(t)) TTI_TRY(tutti_blas_load(error));
-    TTI_TRY(tti_model_make(&t->options, t->about.vocabulary, t->about.features, &t->model, error));
+    TTI_TRY(tti_trainer_model(t, &t->model, error));
     return tti_trainer_cut(t, t->model, error);
 }
 
@@ -444,8 +420,8 @@ static void give_up(struct tutti_trainer *t, tutti_comm *comm)
     tutti_trainer_free(t);
 }
 
-static tutti_status create(tutti_comm *comm, const tutti_train_options *options, tutti_trainer **trainer,
-                           tutti_error *error)
+static tutti_status create(tutti_comm *comm, const tutti_train_options *options, const tutti_train_model *own,
+                           tutti_trainer **trainer, tutti_error *error)
 {
     struct tutti_trainer *made = tti_calloc(1, sizeof *made);
     struct tti_here here = tti_here(comm);
@@ -458,7 +434,9 @@ static tutti_status create(tutti_comm *comm, const tutti_train_options *options,
                                    .world_rank = tutti_rank(comm),
                                    .world_size = tutti_size(comm),
                                    .here = here,
-                                   .options = *options};
+                                   .options = *options,
+                                   .own = *own};
+    if (own->make != NULL) made->options.model = own->name;
     tutti_status status = options->server > 0 ? tti_trainer_server_create(made, error)
                                               : tti_trainer_assemble(made, error);
     if (status != TUTTI_OK)
@@ -468,17 +446,41 @@ static tutti_status create(tutti_comm *comm, const tutti_train_options *options,
     return status;
 }
 
+static tutti_status create_with(tutti_comm *comm, const tutti_train_options *options, const tutti_train_model *own,
+                                tutti_trainer **trainer, tutti_error *error)
+{
+    static const tutti_train_options none = {0};
+    tutti_status status = comm == NULL || trainer == NULL
+                              ? tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "a trainer needs a comm and a place to go")
+                              : create(comm, options == NULL ? &none : options, own, trainer, error);
+    if (status != TUTTI_OK) tti_comm_note(comm, error);
+    return status;
+}
+
 tutti_status tutti_trainer_create(tutti_comm *comm, const tutti_train_options *options, tutti_trainer **trainer,
                                   tutti_error *error)
 {
-    static const tutti_train_options none = {0};
     tutti_error unused;
     if (error == NULL) error = &unused;
     *error = (tutti_error){.rank = tutti_rank(comm), .peer = -1, .operation = "trainer_create"};
-    tutti_status status = comm == NULL || trainer == NULL
-                              ? tti_error_set(error, TUTTI_ERR_ARGUMENT, 0, "a trainer needs a comm and a place to go")
-                              : create(comm, options == NULL ? &none : options, trainer, error);
-    if (status != TUTTI_OK) tti_comm_note(comm, error);
+    return create_with(comm, options, &(tutti_train_model){0}, trainer, error);
+}
+
+tutti_status tutti_trainer_create_model(tutti_comm *comm, const tutti_train_options *options,
+                                        const tutti_train_model *model, tutti_trainer **trainer, tutti_error *error)
+{
+    tutti_error unused;
+    tutti_train_model own = {0};
+    if (error == NULL) error = &unused;
+    *error = (tutti_error){.rank = tutti_rank(comm), .peer = -1, .operation = "trainer_create_model"};
+    const bool given = model != NULL && tti_sized_take(&own, sizeof own, model) && own.make != NULL && own.name != NULL;
+    const bool ours = given && (strcmp(own.name, "gpt") == 0 || strcmp(own.name, "mlp") == 0);
+    if (given && !ours && own.name[0] != '\0') return create_with(comm, options, &own, trainer, error);
+    if (trainer != NULL) *trainer = NULL;
+    tutti_status status = tti_error_set(
+        error, TUTTI_ERR_ARGUMENT, 0,
+        "a model of one's own needs struct_size, a name that is neither gpt nor mlp, and a function that makes it");
+    if (comm != NULL) tti_comm_note(comm, error);
     return status;
 }
 
@@ -525,6 +527,7 @@ void tti_trainer_release(struct tutti_trainer *t)
                                 .world_size = t->world_size,
                                 .here = t->here,
                                 .options = t->options,
+                                .own = t->own,
                                 .error = t->error,
                                 .data = t->data,
                                 .about = t->about,

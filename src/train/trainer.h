@@ -40,6 +40,7 @@ struct tutti_trainer {
     struct tti_trainer_mesh mesh;
     int rank, size; /* among those that share the batch: in mesh.batch */
     tutti_train_options options;
+    tutti_train_model own; /* the user's model; make NULL: options.model */
     tutti_schedule schedule;
     tutti_error error;
     /* the failure of this rank's part of the step, such as lost data. The rank still takes part, and then all learn of
@@ -171,6 +172,8 @@ tutti_status tti_trainer_make_scratch(struct tutti_trainer *trainer, tutti_error
 /* Returns the cells that a rank of those that share the batch has in one pass. */
 struct tti_span tti_pass_cells(const struct tutti_trainer *trainer, int pass, int rank);
 
+/* Makes the options' model, or the user's, as a whole (trainer_model.c). What lies in *model is the caller's to free. */
+tutti_status tti_trainer_model(const struct tutti_trainer *trainer, tutti_model **model, tutti_error *error);
 /* Checks the options, and reads the mesh, for this number of ranks (trainer_options.c). */
 tutti_status tti_trainer_read_options(struct tutti_trainer *trainer, tutti_error *error);
 /* Returns true if weights have 16 bits (trainer_type.c). check_type: ERR_OPTION if there is no such type. */

@@ -71,9 +71,18 @@ static void say_size(char text[64], const char *name, int64_t size)
 tutti_status tti_trainer_fits(const struct tutti_trainer *t, tutti_error *error)
 {
     tutti_train_options sizes = t->options;
-    const uint64_t needed = bytes_of(t, &sizes), left = (uint64_t)tti_memory_left() / (uint64_t)t->host_ranks;
+    const bool own = t->own.make != NULL; /* the options do not say how large that is */
+    const uint64_t needed = own ? model_bytes(t, tutti_model_elements(t->model)) : bytes_of(t, &sizes),
+                   left = (uint64_t)tti_memory_left() / (uint64_t)t->host_ranks;
     if (needed <= left) return TUTTI_OK;
     char wanted[TTI_BYTES_TEXT], had[TTI_BYTES_TEXT], widths[64], layers[64];
+    if (own)
+        return tti_error_set(
+            error, TUTTI_ERR_MEMORY, 0,
+            "model %.100s does not fit: its %zu parameters with gradients and the optimizer's state take "
+            "%s in each rank, and the system has %s left for each of %d",
+            t->own.name, tutti_model_parameters(t->model), tti_bytes_text(needed, wanted), tti_bytes_text(left, had),
+            t->host_ranks);
     say_size(widths, "width", largest(t, &sizes, &sizes.width, t->table ? 1 : sizes.heads, left));
     say_size(layers, "layers", largest(t, &sizes, &sizes.layers, 1, left));
     return tti_error_set(error, TUTTI_ERR_MEMORY, 0,

@@ -25,19 +25,28 @@ static tutti_status check_texts(const tutti_train_options *o, tutti_error *error
     return TUTTI_OK;
 }
 
-static tutti_status check_options(const tutti_train_options *o, tutti_error *error)
+/* Checks which model it is; what a user's model can be is seen when it is made. */
+static tutti_status check_model(const struct tutti_trainer *t, tutti_error *error)
 {
     static const char *const models[] = {"gpt", "mlp"}, *const losses[] = {"cross_entropy", "mse"};
-    TTI_TRY(check_texts(o, error));
-    TTI_TRY(tti_option_word("model", o->model, models, 2, error));
-    if (strcmp(o->model, "mlp") == 0) TTI_TRY(tti_option_word("loss", o->loss, losses, 2, error));
-    if (o->recompute && strcmp(o->model, "gpt") != 0)
+    const tutti_train_options *o = &t->options;
+    const bool own = t->own.make != NULL;
+    if (!own) TTI_TRY(tti_option_word("model", o->model, models, 2, error));
+    if (own ? t->own.table : strcmp(o->model, "mlp") == 0) TTI_TRY(tti_option_word("loss", o->loss, losses, 2, error));
+    if (!own && o->recompute && strcmp(o->model, "gpt") != 0)
         return tti_error_set(
             error, TUTTI_ERR_OPTION, 0,
             "recompute: an %s has no residual branches to compute again; --accumulate needs less memory "
             "for activations too",
             o->model);
-    TTI_TRY(tti_trainer_check_batch_norm(o, error));
+    return tti_trainer_check_batch_norm(o, error);
+}
+
+static tutti_status check_options(const struct tutti_trainer *t, tutti_error *error)
+{
+    const tutti_train_options *o = &t->options;
+    TTI_TRY(check_texts(o, error));
+    TTI_TRY(check_model(t, error));
     if (o->save_async && o->save[0] == '\0')
         return tti_error_set(error, TUTTI_ERR_OPTION, 0,
                              "save_async needs save: the folder that checkpoints are written into; or leave it out");
@@ -70,7 +79,7 @@ static tutti_status check_stages(const struct tutti_trainer *t, tutti_error *err
 
 tutti_status tti_trainer_read_options(struct tutti_trainer *t, tutti_error *error)
 {
-    TTI_TRY(check_options(&t->options, error));
+    TTI_TRY(check_options(t, error));
     TTI_TRY(tti_trainer_server_check(t, error));
     TTI_TRY(tti_trainer_mesh_read(t->options.mesh, t->world_size, &t->mesh, error));
     TTI_TRY(tti_trainer_check_type(t, error));

@@ -74,6 +74,7 @@ static tutti_status plan_copies(struct tutti_trainer *t, tutti_error *error)
     const struct tutti_trainer like = {.world_rank = owner,
                                        .world_size = t->world_size,
                                        .options = t->options,
+                                       .own = t->own,
                                        .unit_costs = t->pipeline == NULL ? t->unit_costs : t->pipeline->costs,
                                        .told = &t->about};
     struct tutti_trainer *other = NULL;
@@ -107,6 +108,7 @@ tutti_status tti_trainer_plan_like(const struct tutti_trainer *t, const tutti_tr
     const struct tutti_trainer like = {.world_rank = t->world_rank,
                                        .world_size = t->world_size,
                                        .options = *options,
+                                       .own = t->own,
                                        .unit_costs = t->pipeline == NULL ? NULL : t->pipeline->costs,
                                        .told = &t->about,
                                        .heals = t->heals,

@@ -114,9 +114,10 @@ static tutti_status write_ranges(struct tti_pieces *pieces, const char *folder, 
 /* Prepares the save; the same on all ranks. */
 static tutti_status prepare(struct tutti_trainer *t, uint64_t hash, struct tti_save *save)
 {
+    const bool is_gpt = !t->table && t->own.make == NULL;
     save->notes = tti_calloc(1, sizeof *save->notes);
-    save->config = t->table ? NULL : make_gpt2_config(t);
-    if (save->notes == NULL || (!t->table && save->config == NULL)) return no_memory(t);
+    save->config = is_gpt ? make_gpt2_config(t) : NULL;
+    if (save->notes == NULL || (is_gpt && save->config == NULL)) return no_memory(t);
     make_notes(t, hash, save->notes);
     TTI_TRY(tti_arrays_make(t, &save->arrays, &t->error));
     save->text = (struct tti_checkpoint_text){.name = "config.json", .text = save->config};

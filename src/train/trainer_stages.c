@@ -117,7 +117,7 @@ static tutti_status trial_make(const struct tutti_trainer *t, struct tti_layers 
 {
     const int64_t samples = trial_samples(t) * grains;
     tutti_error ignored;
-    TTI_TRY(tti_model_make(&t->options, t->about.vocabulary, t->about.features, &trial->model, &ignored));
+    TTI_TRY(tti_trainer_model(t, &trial->model, &ignored));
     if (tti_trainer_is_planned(t)) TTI_TRY(tti_trainer_cut(t, trial->model, &ignored)); /* this rank's share, alone */
     TTI_TRY(tti_model_keep(trial->model, &unit, 1));
     TTI_TRY(tutti_model_bind(trial->model, NULL, NULL));
