@@ -6,10 +6,12 @@
  *     build/examples/ddp                                one rank
  *     TUTTI_RANKS=3 build/examples/ddp                  three threads, which share the samples unevenly
  *     tutti run -n 2 build/examples/ddp                 two processes
+ *     tutti run -n 2 build/examples/ddp FOLDER          all ranks save there, and go on from what was saved, by any number
  */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include <tutti/train.h>
 
@@ -59,10 +61,11 @@ static void start(network *net)
     }
 }
 
-static int train(tutti_comm *world, network *net, network *gradient, tutti_ddp *ddp, tutti_optimizer *optimizer)
+static int train(tutti_comm *world, network *net, network *gradient, tutti_ddp *ddp, tutti_optimizer *optimizer,
+                 int taken)
 {
     int rank = tutti_rank(world), size = tutti_size(world);
-    for (int step = 1; step <= STEPS; step++) {
+    for (int step = taken + 1; step <= taken + STEPS; step++) {
         double loss = 0, all_loss = 0, mine = 0, all = 0;
         *gradient = (network){0};
         tutti_ddp_begin(ddp, true);
@@ -78,9 +81,31 @@ static int train(tutti_comm *world, network *net, network *gradient, tutti_ddp *
     return 0;
 }
 
+static int say(tutti_comm *world, const tutti_error *error)
+{
+    if (tutti_rank(world) == 0) fprintf(stderr, "%s\n", error->text);
+    return 1;
+}
+
+/* Trains, and saves: `folder` NULL: nowhere. */
+static int run(tutti_comm *world, network *net, network *gradient, tutti_ddp *ddp, tutti_optimizer *optimizer,
+               const char *folder)
+{
+    struct stat about;
+    tutti_error error;
+    uint64_t step = 0;
+    if (folder != NULL && stat(folder, &about) == 0 &&
+        tutti_ddp_load(ddp, folder, optimizer, &step, &error) != TUTTI_OK)
+        return say(world, &error);
+    int status = train(world, net, gradient, ddp, optimizer, (int)step);
+    if (status == 0 && folder != NULL &&
+        tutti_ddp_save(ddp, folder, step + STEPS, 3, optimizer, NULL, 0, &error) != TUTTI_OK)
+        return say(world, &error);
+    return status;
+}
+
 static int work(tutti_comm *world, int argc, char **argv)
 {
-    (void)argc, (void)argv;
     network *net = tutti_alloc(world, sizeof *net), *gradient = tutti_alloc(world, sizeof *gradient);
     if (net == NULL || gradient == NULL) return tutti_explain(world, stderr);
     tutti_parameter parameters[PARAMETERS] = {
@@ -100,7 +125,7 @@ static int work(tutti_comm *world, int argc, char **argv)
         fprintf(stderr, "%s\n", error.text);
         return 1;
     }
-    int status = train(world, net, gradient, ddp, optimizer);
+    int status = run(world, net, gradient, ddp, optimizer, argc > 1 ? argv[1] : NULL);
     if (status == 0 && tutti_weights_compare(world, tutti_weights_hash(parameters, PARAMETERS), NULL) == TUTTI_OK &&
         tutti_rank(world) == 0)
         printf("all %d ranks have the same weights\n", tutti_size(world));

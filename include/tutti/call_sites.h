@@ -116,6 +116,8 @@
 #define tutti_ddp_need_run(ddp, ...) tutti_ddp_need_run(TUTTI_DDP_HERE(ddp), __VA_ARGS__)
 #define tutti_ddp_end(ddp, ...) tutti_ddp_end(TUTTI_DDP_HERE(ddp), __VA_ARGS__)
 #define tutti_ddp_spread(ddp) tutti_ddp_spread(TUTTI_DDP_HERE(ddp))
+#define tutti_ddp_save(ddp, ...) tutti_ddp_save(TUTTI_DDP_HERE(ddp), __VA_ARGS__)
+#define tutti_ddp_load(ddp, ...) tutti_ddp_load(TUTTI_DDP_HERE(ddp), __VA_ARGS__)
 #define tutti_ddp_norm(ddp, norm) tutti_ddp_norm(TUTTI_DDP_HERE(ddp), norm)
 #define tutti_ddp_gather_owned(ddp, ...) tutti_ddp_gather_owned(TUTTI_DDP_HERE(ddp), __VA_ARGS__)
 #define tutti_ddp_scatter_owned(ddp, ...) tutti_ddp_scatter_owned(TUTTI_DDP_HERE(ddp), __VA_ARGS__)

@@ -286,6 +286,18 @@ TUTTI_API tutti_status tutti_ddp_norm(tutti_ddp *ddp, double *norm);
 TUTTI_API tutti_status tutti_ddp_gather_owned(tutti_ddp *ddp, const float *mine, float *all);
 TUTTI_API tutti_status tutti_ddp_scatter_owned(tutti_ddp *ddp, const float *all, float *mine);
 
+/* Collective: a checkpoint of the parameters, each as a tensor of one dimension, and of the optimizer's state (NULL: none), which
+ * was created with what tutti_ddp_owned lists. All ranks write ranges of the files, and each reads what it has: no rank needs memory
+ * for everything. Any number of ranks goes on from it with any stage of zero. Hosts share the folder. `notes` and `keep` as for
+ * tutti_checkpoint_save. On failure every rank gets the same status; a save that has failed harms nothing. */
+TUTTI_API tutti_status tutti_ddp_save(tutti_ddp *ddp, const char *folder, uint64_t step, int keep,
+                                      const tutti_optimizer *optimizer, const tutti_note *notes, size_t note_count,
+                                      tutti_error *error);
+/* Collective: reads a checkpoint, or of a folder of checkpoints the newest good one: values, states and the optimizer's steps.
+ * ERR_ARGUMENT where there is none. `step` may be NULL. */
+TUTTI_API tutti_status tutti_ddp_load(tutti_ddp *ddp, const char *folder, tutti_optimizer *optimizer, uint64_t *step,
+                                      tutti_error *error);
+
 /* Name number `index` of the parameters that no pass of the last step made ready on this rank; NULL: no more. */
 TUTTI_API const char *tutti_ddp_unused(const tutti_ddp *ddp, size_t index);
 /* Seconds this rank has spent in communication, or waiting for it, since it was created. */

@@ -138,9 +138,9 @@ static void local_run(void *context, size_t local, size_t global, size_t count)
         walk->run(walk->context, global, count, walk->arrays->values[walk->array] + at);
 }
 
-void tti_arrays_runs(const struct tti_arrays *arrays, size_t tensor, struct tti_span within, tti_array_run *run,
-                     void *context)
+static void all_runs(const void *of, size_t tensor, struct tti_span within, tti_array_run *run, void *context)
 {
+    const struct tti_arrays *arrays = of;
     const tutti_model *model = arrays->trainer->model;
     const struct tti_array_place place = arrays->places[tensor];
     const tutti_tensor *here = tensor_of(arrays, place);
@@ -153,8 +153,9 @@ void tti_arrays_runs(const struct tti_arrays *arrays, size_t tensor, struct tti_
 
 /* ---- Who gives ------------------------------------------------------------------------------------------------- */
 
-bool tti_arrays_give(const struct tti_arrays *arrays, size_t tensor, int to)
+static bool gives(const void *of, size_t tensor, int to)
 {
+    const struct tti_arrays *arrays = of;
     const struct tutti_trainer *t = arrays->trainer;
     const struct tti_trainer_mesh *mesh = &t->mesh;
     const struct tti_array_place place = arrays->places[tensor];
@@ -165,11 +166,26 @@ bool tti_arrays_give(const struct tti_arrays *arrays, size_t tensor, int to)
            mesh->at[TTI_MESH_TENSOR] == tti_trainer_mesh_at(mesh, to, TTI_MESH_TENSOR);
 }
 
-bool tti_arrays_whole(const struct tti_arrays *arrays)
+/* Returns true if each rank has all of every tensor. */
+static bool is_whole(const struct tti_arrays *arrays)
 {
     const struct tti_trainer_mesh *mesh = &arrays->trainer->mesh;
     if (mesh->sizes[TTI_MESH_PIPE] > 1 || mesh->sizes[TTI_MESH_TENSOR] > 1) return false;
     for (int a = 0; a < arrays->count; a++)
         if (arrays->owned[a]) return false;
     return true;
+}
+
+struct tti_piece_source tti_arrays_source(const struct tti_arrays *arrays, tutti_error *error)
+{
+    const struct tutti_trainer *t = arrays->trainer;
+    return (struct tti_piece_source){.comm = t->comm,
+                                     .here = t->here,
+                                     .whole = is_whole(arrays),
+                                     .list = arrays->list,
+                                     .count = arrays->list_count,
+                                     .gives = gives,
+                                     .runs = all_runs,
+                                     .context = arrays,
+                                     .error = error};
 }

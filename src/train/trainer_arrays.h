@@ -6,8 +6,8 @@
 #ifndef TTI_TRAIN_TRAINER_ARRAYS_H
 #define TTI_TRAIN_TRAINER_ARRAYS_H
 
-#include "base/share.h"
 #include "train/optimizer.h"
+#include "train/pieces.h"
 
 struct tutti_trainer;
 
@@ -35,16 +35,7 @@ struct tti_arrays {
 tutti_status tti_arrays_make(const struct tutti_trainer *trainer, struct tti_arrays *arrays, tutti_error *error);
 void tti_arrays_free(struct tti_arrays *arrays);
 
-/* Calls `run` for each run of elements `within` of a tensor of the list that is on this rank: `first` counts in the
- * whole tensor. */
-typedef void tti_array_run(void *context, size_t first, size_t count, float *values);
-void tti_arrays_runs(const struct tti_arrays *arrays, size_t tensor, struct tti_span within, tti_array_run *run,
-                     void *context);
-
-/* Returns true if this rank gives its part of the tensor to that rank of the trainer's comm, and not another rank with
- * the same part. */
-bool tti_arrays_give(const struct tti_arrays *arrays, size_t tensor, int to);
-/* Returns true if each rank has all of every tensor. */
-bool tti_arrays_whole(const struct tti_arrays *arrays);
+/* The arrays as what is saved and read piece by piece. Failures of this rank go to `error`. */
+struct tti_piece_source tti_arrays_source(const struct tti_arrays *arrays, tutti_error *error);
 
 #endif

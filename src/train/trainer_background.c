@@ -130,10 +130,10 @@ static void *work(void *argument)
 static tutti_status copy_pieces(struct tutti_trainer *t, struct tti_background *background)
 {
     const struct tti_range_plan *plan = background->save.saving.plan;
+    const struct tti_piece_source source = tti_arrays_source(&background->save.arrays, &t->error);
     struct tti_pieces pieces;
     size_t used = 0;
-    tutti_status status = tti_agree(tti_trainer_comm(t),
-                                    tti_pieces_make(t, &background->save.arrays, plan, &pieces, &t->error), &t->error);
+    tutti_status status = tti_agree(tti_trainer_comm(t), tti_pieces_make(&source, plan, &pieces, &t->error), &t->error);
     for (size_t i = 0; status == TUTTI_OK && i < tti_range_rounds(plan, pieces.size) * TTI_PART_PIECES; i++) {
         struct tti_range_piece mine;
         status = tti_pieces_bring(&pieces, i / TTI_PART_PIECES, i % TTI_PART_PIECES, &mine, background->bytes + used);

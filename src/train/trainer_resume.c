@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "nn/sequence.h"
-#include "train/checkpoint_ranges.h"
 #include "train/train_options.h"
 #include "train/trainer.h"
 #include "train/trainer_arrays.h"
@@ -97,57 +96,13 @@ static void compare_width(const struct tutti_trainer *t, const tutti_checkpoint 
 
 /* ---- Reading --------------------------------------------------------------------------------------------------- */
 
-enum { WINDOW = TTI_PIECE_BYTES / 4 }; /* elements that are read at a time */
-
-/* A part of a tensor in the file. */
-struct window {
-    struct tti_span needed; /* from the first to the last of this rank's elements in it */
-    const float *values;    /* values of `needed` */
-};
-
-static void extend_run(void *context, size_t first, size_t count, float *values)
-{
-    struct window *window = context;
-    (void)values;
-    if (first < window->needed.lo) window->needed.lo = first;
-    if (first + count > window->needed.hi) window->needed.hi = first + count;
-}
-
-static void read_run(void *context, size_t first, size_t count, float *values)
-{
-    const struct window *window = context;
-    memcpy(values, window->values + (first - window->needed.lo), count * sizeof *values);
-}
-
-static tutti_status read_tensor(const struct tti_arrays *arrays, size_t tensor, const tutti_checkpoint *checkpoint,
-                                float *buffer, tutti_error *error)
-{
-    const tutti_checkpoint_tensor *about = &arrays->list[tensor];
-    const size_t count = tti_tensor_elements(about->dimensions, about->shape);
-    for (size_t at = 0; at < count; at += WINDOW) {
-        const struct tti_span within = {at, count - at < WINDOW ? count : at + WINDOW};
-        struct window window = {.needed = {within.hi, within.lo}, .values = buffer};
-        tti_arrays_runs(arrays, tensor, within, extend_run, &window);
-        if (window.needed.lo >= window.needed.hi) continue;
-        TTI_TRY(tti_checkpoint_read(checkpoint, about, window.needed.lo, window.needed.hi - window.needed.lo, buffer,
-                                    error));
-        tti_arrays_runs(arrays, tensor, within, read_run, &window);
-    }
-    return TUTTI_OK;
-}
-
-static tutti_status read_arrays(const struct tutti_trainer *t, const tutti_checkpoint *checkpoint, tutti_error *error)
+static tutti_status read_arrays(struct tutti_trainer *t, const tutti_checkpoint *checkpoint, tutti_error *error)
 {
     struct tti_arrays arrays;
-    float *buffer = tti_calloc(WINDOW, sizeof *buffer);
     tutti_status status = tti_arrays_make(t, &arrays, error);
-    if (status == TUTTI_OK && buffer == NULL)
-        status = tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory to read a checkpoint");
-    if (status == TUTTI_OK) status = tti_checkpoint_has(checkpoint, arrays.list, arrays.list_count, error);
-    for (size_t i = 0; i < arrays.list_count && status == TUTTI_OK; i++)
-        status = read_tensor(&arrays, i, checkpoint, buffer, error);
+    const struct tti_piece_source source = tti_arrays_source(&arrays, error);
+    if (status == TUTTI_OK) status = tti_pieces_read(&source, checkpoint, error);
     tti_arrays_free(&arrays);
-    tti_free(buffer);
     return status;
 }
 

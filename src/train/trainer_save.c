@@ -69,8 +69,6 @@ static char *make_gpt2_config(const struct tutti_trainer *t)
     return text;
 }
 
-/* ---- Writing --------------------------------------------------------------------------------------------------- */
-
 /* Tells all ranks of the first rank that failed. */
 static tutti_status agree(struct tutti_trainer *t, tutti_status status)
 {
@@ -80,33 +78,6 @@ static tutti_status agree(struct tutti_trainer *t, tutti_status status)
 static tutti_status no_memory(struct tutti_trainer *t)
 {
     return tti_error_set(&t->error, TUTTI_ERR_MEMORY, 0, "no memory to save a checkpoint");
-}
-
-/* Writes the pieces. A rank that cannot write goes on to give the others its data. */
-static tutti_status write_pieces(struct tti_pieces *pieces, struct tti_range_writer *writer, char *bytes)
-{
-    const size_t rounds = tti_range_rounds(pieces->plan, pieces->size);
-    for (size_t i = 0; i < rounds * TTI_PART_PIECES; i++) {
-        struct tti_range_piece mine;
-        TTI_TRY(tti_pieces_bring(pieces, i / TTI_PART_PIECES, i % TTI_PART_PIECES, &mine, bytes));
-        if (mine.file != NULL && pieces->status == TUTTI_OK)
-            pieces->status = tti_range_put(writer, &mine, bytes, &pieces->trainer->error);
-    }
-    return TUTTI_OK;
-}
-
-static tutti_status write_ranges(struct tti_pieces *pieces, const char *folder, uint64_t *hashes)
-{
-    struct tti_range_writer writer = {.folder = folder, .hashes = hashes};
-    struct tutti_trainer *t = pieces->trainer;
-    tutti_error unused;
-    char *bytes = tti_calloc(1, TTI_PIECE_BYTES);
-    tutti_status status = agree(t, bytes == NULL ? no_memory(t) : TUTTI_OK);
-    if (status == TUTTI_OK) status = write_pieces(pieces, &writer, bytes);
-    if (status == TUTTI_OK) status = pieces->status;
-    tutti_status closed = tti_range_close(&writer, status == TUTTI_OK ? &t->error : &unused);
-    tti_free(bytes);
-    return status == TUTTI_OK ? closed : status;
 }
 
 /* ---- From the beginning to the end ----------------------------------------------------------------------------- */
@@ -144,16 +115,9 @@ tutti_status tti_save_begin(struct tutti_trainer *t, struct tti_save *save)
     return status;
 }
 
-/* Ends the save. For each part one rank has the hash, and the others 0. */
 tutti_status tti_save_end(struct tti_save *save, tutti_comm *comm, int keep, tutti_status written, tutti_error *error)
 {
-    TTI_TRY(tti_agree(comm, written, error));
-    tutti_status status = tutti_all_reduce(tti_inside(comm, "checkpoint", "hashes"), save->hashes, save->hashes,
-                                           save->saving.plan->parts, TUTTI_U64, TUTTI_XOR);
-    if (status != TUTTI_OK && tutti_comm_error(comm) != NULL) *error = *tutti_comm_error(comm);
-    TTI_TRY(status);
-    if (tutti_rank(comm) == 0) status = tti_saving_commit(&save->saving, save->hashes, keep, error);
-    return tti_agree(comm, status, error);
+    return tti_saving_finish(&save->saving, save->hashes, comm, keep, written, error);
 }
 
 void tti_save_free(struct tti_save *save)
@@ -169,10 +133,11 @@ void tti_save_free(struct tti_save *save)
 static tutti_status write_now(struct tutti_trainer *t, struct tti_save *save)
 {
     struct tti_pieces pieces;
-    tutti_status status = agree(t, tti_pieces_make(t, &save->arrays, save->saving.plan, &pieces, &t->error));
+    const struct tti_piece_source source = tti_arrays_source(&save->arrays, &t->error);
+    tutti_status status = agree(t, tti_pieces_make(&source, save->saving.plan, &pieces, &t->error));
     if (status == TUTTI_OK)
         status = tti_save_end(save, tti_trainer_comm(t), (int)t->options.keep,
-                              write_ranges(&pieces, save->saving.working, save->hashes), &t->error);
+                              tti_pieces_write(&pieces, &save->saving, save->hashes), &t->error);
     tti_pieces_free(&pieces);
     return status;
 }

@@ -5,7 +5,7 @@
 #ifndef TTI_TRAIN_TRAINER_SAVE_H
 #define TTI_TRAIN_TRAINER_SAVE_H
 
-#include "train/trainer_pieces.h"
+#include "train/trainer_arrays.h"
 
 struct tti_notes;
 
