@@ -39,12 +39,22 @@ static bool make_room(struct tti_table *table, size_t room, bool hashed)
     return true;
 }
 
+static bool is_hashed(const struct tti_table *table)
+{
+    return table->size > TTI_TABLE_DIRECT;
+}
+
+bool tti_table_prepare(struct tti_table *table)
+{
+    bool hashed = is_hashed(table);
+    return table->room != 0 || make_room(table, hashed ? ROOM_FIRST : (size_t)table->size, hashed);
+}
+
 bool tti_table_set(struct tti_table *table, int number, void *value)
 {
     if (value == NULL && tti_table_get(table, number) == NULL) return true;
-    bool hashed = table->size > TTI_TABLE_DIRECT;
-    if (table->room == 0 && !make_room(table, hashed ? ROOM_FIRST : (size_t)table->size, hashed)) return false;
-    if (!hashed) {
+    if (!tti_table_prepare(table)) return false;
+    if (!is_hashed(table)) {
         table->values[number] = value;
         return true;
     }

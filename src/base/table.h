@@ -32,6 +32,10 @@ static inline void *tti_table_get(const struct tti_table *table, int number)
 /* Sets a value; NULL removes the present one. Returns false if there is no memory; then nothing has changed. */
 bool tti_table_set(struct tti_table *table, int number, void *value);
 
+/* Takes memory before the first value comes; up to TTI_TABLE_DIRECT numbers, setting one cannot fail after it. Returns false if
+ * there is no memory. */
+bool tti_table_prepare(struct tti_table *table);
+
 /* For walks: returns the next place in use from this one on, or `room`; tti_table_number returns its number. */
 size_t tti_table_next(const struct tti_table *table, size_t place);
 static inline int tti_table_number(const struct tti_table *table, size_t place)

@@ -324,13 +324,17 @@ void tti_net_made(struct tti_net *net, struct tti_making *making)
 tutti_status tti_net_create(struct tti_transport *transport, struct tti_net **net, tutti_error *error)
 {
     struct tti_net *made = tti_calloc(1, sizeof *made);
-    if (made == NULL)
+    struct tti_table closed = TTI_TABLE(transport->size);
+    if (made == NULL || !tti_table_prepare(&closed)) { /* a rank that leaves must not look lost for lack of memory */
+        tti_free(made);
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for what rank %d exchanges with others",
                              transport->rank);
+    }
     made->transport = transport;
     made->rank = transport->rank;
     made->size = transport->size;
-    made->lost = made->closed = made->coming = TTI_TABLE(transport->size);
+    made->lost = made->coming = TTI_TABLE(transport->size);
+    made->closed = closed;
     tti_list_init(&made->strays);
     made->references = 1;
     transport->sink = (struct tti_sink){.context = made, .begin = begin, .end = end, .lost = lose};
