@@ -90,6 +90,16 @@ struct tti_nccl_orders {
 enum { TTI_NCCL_KNOWN = 256 };
 enum tti_nccl_life { TTI_NCCL_ALIVE, TTI_NCCL_DOOMED, TTI_NCCL_GONE };
 
+/* How the ends of ops are told: the stream of an op, or another one for it, raises the engine's word behind several of them. */
+struct tti_nccl_ends {
+    struct tti_stream *last_on; /* the stream of the last op, a reference; NULL: there was none */
+    struct tti_stream *teller;  /* raises the word for streams that their callers know */
+    struct tti_mark *mark;      /* recorded behind the last op on such a stream */
+    bool later;                 /* the end of the op at hand is told later */
+    uint32_t owed;              /* ops since the word was raised last */
+    _Atomic int64_t issued_ns;  /* when the last of them was issued */
+};
+
 struct tti_nccl_engine {
     _Atomic uint32_t references;
     struct tti_link link; /* in the list of the process's engines (nccl_provider.c) */
@@ -117,13 +127,8 @@ struct tti_nccl_engine {
     tutti_buffer *memory; /* the device's memory of `scratch` */
     void *scratch;        /* for barriers */
     struct tti_word *done;
-    uint64_t first_done, issued;    /* `done` is raised to first_done + issued */
-    struct tti_stream *last_on;     /* the stream of the last op, a reference; NULL: there was none */
-    struct tti_stream *teller;      /* raises `done` for streams that their callers know */
-    struct tti_mark *ended;         /* recorded behind the last op on such a stream */
-    bool tells_later;               /* the end of the op at hand is told later */
-    uint32_t owed;                  /* ops since the word was raised last */
-    _Atomic int64_t issued_ns;      /* when the last of them was issued */
+    uint64_t first_done, issued; /* `done` is raised to first_done + issued */
+    struct tti_nccl_ends ends;
     uint64_t known[TTI_NCCL_KNOWN]; /* keys of ops that have connected, by the keys' lowest bits */
 };
 

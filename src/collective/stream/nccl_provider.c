@@ -281,7 +281,7 @@ static bool counts(const struct tti_started *started)
  * not come. */
 static tutti_status pay_before(const struct tti_nccl_engine *engine, struct tti_stream *stream, tutti_error *error)
 {
-    TTI_TRY(tti_stream_pay(engine->teller, error));
+    TTI_TRY(tti_stream_pay(engine->ends.teller, error));
     return tti_stream_pay(stream, error);
 }
 
@@ -310,7 +310,7 @@ static tutti_status issue(struct tti_nccl_engine *engine, struct tti_started *st
                                 .call = "putting the first op of this kind and size on its stream",
                                 .option = "its deadline"};
     engine->stream = turn->stream;
-    engine->tells_later = tells_later(started);
+    engine->ends.later = tells_later(started);
     int64_t until = tti_now_ns() + patience.limit_ms * MS;
     atomic_store_explicit(&engine->until_ns, until, memory_order_relaxed);
     if (turn->connects) {
@@ -393,9 +393,9 @@ static tutti_status blame_the_lost(struct tti_nccl_engine *engine, struct tti_op
 static void ask_for_end(struct tti_nccl_engine *engine, const struct tti_started *started)
 {
     struct tti_stream *stream = started->turn->stream;
-    if (tti_stream_is_shown(stream)) stream = engine->teller;
+    if (tti_stream_is_shown(stream)) stream = engine->ends.teller;
     if (!tti_stream_owes(stream)) return;
-    if (tti_now_ns() - atomic_load_explicit(&engine->issued_ns, memory_order_relaxed) < QUIET_NS) return;
+    if (tti_now_ns() - atomic_load_explicit(&engine->ends.issued_ns, memory_order_relaxed) < QUIET_NS) return;
     tti_nccl_ask(engine, stream);
 }
 

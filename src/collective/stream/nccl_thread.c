@@ -148,9 +148,9 @@ static int make_all(const struct tti_nccl_engine *engine, const char **name)
 /* Ends are counted, so they must come in order: calls on another stream than before follow the last ones. */
 static tutti_status put_in_order(struct tti_nccl_engine *engine, tutti_error *error)
 {
-    struct tti_stream *last = engine->last_on;
+    struct tti_stream *last = engine->ends.last_on;
     if (last == NULL || last == engine->stream) return TUTTI_OK;
-    TTI_TRY(tti_stream_pay(engine->teller, error));
+    TTI_TRY(tti_stream_pay(engine->ends.teller, error));
     if (atomic_load_explicit(&last->ended, memory_order_acquire) == 0) TTI_TRY(tti_stream_pay(last, error));
     return tti_stream_hold(engine->stream, engine->done, engine->first_done + engine->issued, error);
 }
@@ -167,11 +167,11 @@ static tutti_status put_copies(struct tti_nccl_engine *engine, tutti_error *erro
 
 static void remember(struct tti_nccl_engine *engine)
 {
-    atomic_store_explicit(&engine->issued_ns, tti_now_ns(), memory_order_relaxed);
-    if (engine->last_on == engine->stream) return;
+    atomic_store_explicit(&engine->ends.issued_ns, tti_now_ns(), memory_order_relaxed);
+    if (engine->ends.last_on == engine->stream) return;
     tti_object_keep(&engine->stream->object);
-    if (engine->last_on != NULL) tti_object_give(&engine->last_on->object);
-    engine->last_on = engine->stream;
+    if (engine->ends.last_on != NULL) tti_object_give(&engine->ends.last_on->object);
+    engine->ends.last_on = engine->stream;
 }
 
 /* Decides which stream raises `done` behind the op that was just put on a stream, when that stream pays. */
@@ -179,22 +179,22 @@ static tutti_status owe(struct tti_nccl_engine *engine, struct tti_stream **debt
 {
     uint64_t value = engine->first_done + engine->issued + 1;
     bool shown = tti_stream_is_shown(engine->stream);
-    *debtor = shown ? engine->teller : engine->stream;
+    *debtor = shown ? engine->ends.teller : engine->stream;
     if (shown) {
         TTI_TRY(tti_stream_pay(engine->stream, error)); /* for ops from before the stream was shown: words only grow */
-        TTI_TRY(tti_stream_record(engine->stream, engine->ended, error));
+        TTI_TRY(tti_stream_record(engine->stream, engine->ends.mark, error));
     }
-    tti_stream_owe(*debtor, engine->done, value, shown ? engine->ended : NULL);
+    tti_stream_owe(*debtor, engine->done, value, shown ? engine->ends.mark : NULL);
     return TUTTI_OK;
 }
 
 static tutti_status put_done(struct tti_nccl_engine *engine, tutti_error *error)
 {
-    bool pays = !engine->tells_later || ++engine->owed >= OWED_MOST;
+    bool pays = !engine->ends.later || ++engine->ends.owed >= OWED_MOST;
     struct tti_stream *debtor = NULL;
     TTI_TRY(owe(engine, &debtor, error));
     if (pays) TTI_TRY(tti_stream_pay(debtor, error));
-    if (pays) engine->owed = 0;
+    if (pays) engine->ends.owed = 0;
     engine->issued++;
     remember(engine);
     return TUTTI_OK;
@@ -419,12 +419,12 @@ void tti_nccl_reap(struct tti_nccl_engine *engine)
 static void give_own(struct tti_nccl_engine *engine)
 {
     tutti_error ignored = {0};
-    if (engine->last_on != NULL) tti_object_give(&engine->last_on->object);
-    if (engine->teller != NULL) (void)tti_stream_drop(engine->teller, &ignored);
-    if (engine->ended != NULL) tti_object_give(&engine->ended->object);
+    if (engine->ends.last_on != NULL) tti_object_give(&engine->ends.last_on->object);
+    if (engine->ends.teller != NULL) (void)tti_stream_drop(engine->ends.teller, &ignored);
+    if (engine->ends.mark != NULL) tti_object_give(&engine->ends.mark->object);
     (void)tutti_buffer_free(engine->memory, NULL);
-    engine->last_on = engine->teller = NULL;
-    engine->ended = NULL;
+    engine->ends.last_on = engine->ends.teller = NULL;
+    engine->ends.mark = NULL;
     engine->memory = NULL;
 }
 
@@ -432,8 +432,8 @@ static tutti_status take_own(struct tti_nccl_engine *engine, tutti_error *error)
 {
     enum { SCRATCH_BYTES = 256 };
     struct tti_device *device = engine->device;
-    TTI_TRY(tti_stream_make(device, &engine->teller, error));
-    TTI_TRY(tti_mark_make(device, &engine->ended, error));
+    TTI_TRY(tti_stream_make(device, &engine->ends.teller, error));
+    TTI_TRY(tti_mark_make(device, &engine->ends.mark, error));
     TTI_TRY(tutti_buffer_create(device->object.handle, TUTTI_MEMORY_LOCAL, TUTTI_U8, SCRATCH_BYTES, &engine->memory,
                                 error));
     engine->scratch = tutti_buffer_at(engine->memory, 0, SCRATCH_BYTES);
@@ -443,7 +443,7 @@ static tutti_status take_own(struct tti_nccl_engine *engine, tutti_error *error)
 tutti_status tti_nccl_engine_renew(struct tti_nccl_engine *engine, tutti_error *error)
 {
     give_own(engine);
-    engine->owed = 0;
+    engine->ends.owed = 0;
     return take_own(engine, error);
 }
 
