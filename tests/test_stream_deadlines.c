@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctest: timeout=60 labels=asan waits
+ * ctest: timeout=120 labels=asan waits
  *
  * Deadlines of collectives on streams: they count from when the stream comes to the call, and end it on all ranks. By the provider that
  * TUTTI_DEVICE_PROVIDER names: `test_stream_deadlines cuda` on a GPU for each rank; without arguments on device `host`.
@@ -8,7 +8,7 @@
 
 #include <pthread.h>
 
-enum { COUNT = 1000, SHORT_MS = 700, LATE_MS = 1200 };
+enum { COUNT = 1000, SHORT_MS = 1800, LATE_MS = 2500 };
 
 /* The deadline is the call's own, or that of all calls (TUTTI_DEADLINE_MS); the call is started. */
 static struct how {
@@ -78,7 +78,7 @@ static void expires(tutti_comm *comm, struct fault_rank *self)
         fault_sleep_ms(10);
     }
     const tutti_error *error = tutti_comm_error(comm);
-    CHECK_THAT(status == TUTTI_ERR_TIMEOUT && strstr(error->text, "deadline of 700 ms passed") != NULL, "%s: %s",
+    CHECK_THAT(status == TUTTI_ERR_TIMEOUT && strstr(error->text, "deadline of 1800 ms passed") != NULL, "%s: %s",
                tutti_status_name(status), error == NULL ? "" : error->text);
     if (strcmp(tutti_comm_provider(comm, NULL), "cuda") == 0 && error != NULL)
         CHECK_THAT(error->peer == 1 && strstr(error->text, " for rank 1") != NULL, "%s", error->text);
@@ -117,7 +117,7 @@ static void run(const char *title, fault_body *body, bool processes)
                                     .processes = processes,
                                     .keeps_files = strcmp(device_name, "host") != 0,
                                     .body = body,
-                                    .settings = {own ? NULL : "TUTTI_DEADLINE_MS=700", "TUTTI_FENCE_MS=300"}};
+                                    .settings = {own ? NULL : "TUTTI_DEADLINE_MS=1800", "TUTTI_FENCE_MS=300"}};
         *how = (struct how){.own = own, .starts = i == 1};
         check_title("%s, %s, %s, %s", title, processes ? "processes" : "threads",
                     own ? "the call's own" : "of all calls", how->starts ? "started" : "blocking");
