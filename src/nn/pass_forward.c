@@ -105,12 +105,13 @@ void tti_pass_done(struct tutti_pass *pass, const tutti_layer *layer)
 }
 
 /* Returns a tensor's values. If the model has them they can be found for any layer; otherwise only those of the layer
- * that runs are there. */
+ * that runs are there. NULL: this rank has no values. */
 static const float *values_of(const struct tutti_pass *pass, int tensor)
 {
     const size_t offset = pass->model->tensors[tensor].offset;
-    if (pass->source.need == NULL) return pass->model->values + offset;
-    return pass->values + (offset - pass->values_offset);
+    const bool all = pass->source.need == NULL;
+    const float *values = all ? pass->model->values : pass->values;
+    return values == NULL ? NULL : values + (all ? offset : offset - pass->values_offset);
 }
 
 /* ---- Calls ----------------------------------------------------------------------------------------------------- */
