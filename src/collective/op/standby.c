@@ -103,6 +103,7 @@ void tti_standby_join(struct tti_streams *streams)
     }
     pthread_mutex_lock(&standby.lock);
     tti_list_append(&standby.comms, &streams->link);
+    streams->listed = true;
     pthread_mutex_unlock(&standby.lock);
     if (!standby.runs) start();
     pthread_mutex_unlock(&changing);
@@ -110,7 +111,7 @@ void tti_standby_join(struct tti_streams *streams)
 
 void tti_standby_leave(struct tti_streams *streams)
 {
-    if (streams->link.next == NULL || standby.process != tti_object_process()) return;
+    if (!streams->listed || standby.process != tti_object_process()) return;
     pthread_mutex_lock(&changing);
     pthread_mutex_lock(&standby.lock);
     tti_list_remove(&streams->link);

@@ -55,9 +55,11 @@ struct tti_streams {
     bool stages;                            /* staging was asked for, where it is not needed */
     bool forced;                            /* the provider was: ops that it does not have are refused, not staged */
     char why[200];                          /* why that provider was chosen, for people */
-    struct tti_link link;           /* the rest is for the standby (standby.c): in its list, if the next is not NULL; */
-    const struct tti_started *seen; /* the op that was the oldest in flight when it looked; NULL: there was none, */
-    int64_t seen_ns;                /* and when it saw that first */
+    /* The rest is for the standby (standby.c). */
+    bool listed;                    /* it is in the list; only its own rank asks */
+    struct tti_link link;           /* neighbours in the list; under the standby's lock */
+    const struct tti_started *seen; /* the op that was the oldest in flight when it looked; NULL: there was none */
+    int64_t seen_ns;                /* when it saw that op first */
 };
 
 /* What the launcher says of an op when all ranks have met: the same for all of them. */
