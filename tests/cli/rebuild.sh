@@ -41,9 +41,11 @@ for transport in shm tcp; do
             rounds=3 heals 3 ${ways[turn++ % 4]} $where 1
         done
     fi
-    # One that stops for a moment while the world is rebuilt, and goes on: nobody is lost.
-    TUTTI_DEADLINE_MS=10000 heals 3 cont rebuild 1
-    check "stopped for a moment in a rebuild, $transport: nobody is started again" 0 "$(grep -c 'started again' <<<"$ERR")"
+    # One that stops for a moment while the world is rebuilt, and goes on: nobody is lost, unless a sanitizer makes it late.
+    if [ -z "$SANITIZE" ]; then
+        TUTTI_DEADLINE_MS=10000 heals 3 cont rebuild 1
+        check "stopped for a moment in a rebuild, $transport: nobody is started again" 0 "$(grep -c 'started again' <<<"$ERR")"
+    fi
     for where in agree rebuild; do TUTTI_DEADLINE_MS=10000 heals 3 mixed $where 1; done
     heals 8 kill barrier 2
     for where in barrier rebuild; do heals 3 kill $where 1 0; done # the one that coordinates, each time
