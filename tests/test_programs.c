@@ -5,6 +5,7 @@
  *     test_programs [FROM:COUNT] [WORLD]       TUTTI_TEST_SEEDS=FROM:COUNT does the same
  */
 #include "check_program.h"
+#include "sanitized.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,13 @@
 enum { SEEDS = SANITIZED ? 4 : 20 };
 
 static char folder[] = "/tmp/tutti-programs-XXXXXX", trace[64];
+
+/* The thread sanitizer does not see what other processes do. Memory that one of them was told about, gave back and took anew looks to
+ * it as if two threads of this process used it at a time. */
+static bool suits(const struct program_place *place)
+{
+    return !SANITIZED_THREADS || place->ranks != WORLD_PAIRS;
+}
 
 int main(int argc, char **argv)
 {
@@ -37,7 +45,7 @@ int main(int argc, char **argv)
         program->withdraws = every;
         for (int i = 0; i < PROGRAM_PLACES; i++) {
             const struct program_place *place = &program_places[i];
-            if (only != NULL && strcmp(only, place->name) != 0) continue;
+            if (!suits(place) || (only != NULL && strcmp(only, place->name) != 0)) continue;
             if (!every && place->turn != 0 && place->turn != 1 + (int)(seed % 2)) continue;
             program_run_at(program, place, trace);
         }

@@ -15,7 +15,7 @@ learned 'processes' "$("$TUTTI" run -n 2 --no-prefix "$program" 2>&1)" 2
 learned 'saves' "$("$TUTTI" run -n 3 --no-prefix "$program" saved 2>&1)" 3
 went_on=$(TUTTI_RANKS=2 "$program" saved 2>&1)
 matches 'it goes on, on other ranks' '^step 1200: loss 0\.00' "$went_on"
-check 'saved twice' 'step-00000600 step-00001200' "$(echo $(ls saved))"
+check 'saved twice' 'step-00000600 step-00001200 ' "$(cd saved && printf "%s " step-*)"
 tool ckpt verify saved/step-00001200
 check 'what was saved is whole' 0 "$STATUS"
 finish
