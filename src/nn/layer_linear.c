@@ -84,6 +84,7 @@ static void forward_outputs(tutti_call *call)
     for (int g = 0; g < tutti_call_grains(call); g++) {
         int64_t from, to;
         tutti_call_outputs(call, g, &from, &to);
+        if (from == to) continue;
         const float *bias = biased ? tutti_grain_values(call, BIAS, g) : NULL;
         for (int64_t r = 0; biased && r < call->rows; r++)
             memcpy(sum + r * layer->outputs + from, bias, (size_t)(to - from) * sizeof *sum);
