@@ -325,7 +325,9 @@ tutti_status tti_net_create(struct tti_transport *transport, struct tti_net **ne
 {
     struct tti_net *made = tti_calloc(1, sizeof *made);
     struct tti_table closed = TTI_TABLE(transport->size);
-    if (made == NULL || !tti_table_prepare(&closed)) { /* a rank that leaves must not look lost for lack of memory */
+    bool prepares = transport->size <= TTI_TABLE_DIRECT; /* a larger table may have to grow all the same */
+    /* a rank that leaves must not look lost for lack of memory */
+    if (made == NULL || (prepares && !tti_table_prepare(&closed))) {
         tti_free(made);
         return tti_error_set(error, TUTTI_ERR_MEMORY, 0, "no memory for what rank %d exchanges with others",
                              transport->rank);
