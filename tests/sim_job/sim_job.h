@@ -7,11 +7,10 @@
 #define TEST_SIM_JOB_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
-/* Returns true if nothing went wrong; `text` says what the seed was, or what went wrong. One seed for each process: what those that are
- * killed held is not given back. */
-bool sim_job_run_seed(uint64_t seed, char *text, size_t bytes);
+/* Returns true if nothing went wrong; else it has printed what did. With VERBOSE in the environment it always says what the seed was.
+ * Each seed has a process of its own, since what those that are killed held is not given back. */
+bool sim_job_run_seed(uint64_t seed);
 
 #endif
